@@ -1,0 +1,53 @@
+"""The pages agree with the code: links lead somewhere, every room stands on the map."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "news").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+ROOM = re.compile(r"`(\w+)`")
+
+
+def rooms_on_the_map(page: str) -> dict[str, int]:
+    """Room -> layer number, from the rows `| 4 | `graph` `tile` | ... |` of the map."""
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page, flags=re.MULTILINE)
+    return {room: int(layer) for layer, rooms in rows for room in ROOM.findall(rooms)}
+
+
+def rooms_in_the_contract() -> dict[str, int]:
+    """Room -> layer number, counted from the bottom, from the `layers` contract."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = (
+        contract
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if contract["id"] == "layers"
+    )
+    lines = reversed(contract["layers"])
+    return {room: n for n, line in enumerate(lines, 1) for room in re.findall(r"\w+", line)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_map_and_contract_place_the_same_rooms_on_the_same_layers() -> None:
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert rooms_on_the_map(page) == rooms_in_the_contract()
+
+
+def test_every_folder_of_the_source_stands_on_the_map() -> None:
+    folders = {path.parent.name for path in (ROOT / "src" / "luban").glob("*/__init__.py")}
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert folders <= set(rooms_on_the_map(page))
+
+
+def test_every_decision_is_listed() -> None:
+    records = {path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+    listed = set(LINK.findall((ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")))
+    assert records <= listed
