@@ -1,0 +1,110 @@
+"""Every environment variable that Luban reads, in one table. No other module reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from luban.core.errors import OptionError
+
+__all__ = ["SETTINGS", "Setting", "environment"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """One setting: its environment variable, its default, its parser and what it does."""
+
+    variable: str
+    default: T
+    parse: Callable[[str], T]
+    doc: str
+
+    def get(self) -> T:
+        """The value now: the environment's if set and not empty, else the default.
+
+        Raises OptionError if the text cannot be parsed.
+        """
+        text = os.environ.get(self.variable, "")
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise OptionError(
+                f"{self.variable}={text!r} is not understood: {error}",
+                hint=f"{self.doc}; default {self.default!r}",
+            ) from error
+
+
+def environment(name: str) -> str | None:
+    """The raw value of a variable that others own (HOME, XDG_CACHE_HOME, OMP_NUM_THREADS, ...)."""
+    return os.environ.get(name)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("expected a whole number >= 1")
+    return value
+
+
+def _size_bytes(text: str) -> int:
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+    plain = text.strip().lower().removesuffix("b").removesuffix("i")
+    scale = units.get(plain[-1:], 1)
+    value = float(plain[:-1] if scale > 1 else plain)
+    if value < 0:
+        raise ValueError("expected a size >= 0, such as 512M or 2G")
+    return int(value * scale)
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in {"1", "true", "yes", "on"}:
+        return True
+    if lowered in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+NUM_THREADS: Setting[int | None] = Setting(
+    "LUBAN_NUM_THREADS",
+    None,
+    _positive,
+    "threads of one model call; default: the CPUs this process may use",
+)
+CACHE_DIR: Setting[str | None] = Setting(
+    "LUBAN_CACHE_DIR",
+    None,
+    str,
+    "folder of the compile cache; default: the platform's cache folder",
+)
+CACHE_SIZE: Setting[int] = Setting(
+    "LUBAN_CACHE_SIZE",
+    2 << 30,
+    _size_bytes,
+    "upper bound of the compile cache, such as 512M or 2G; 0 turns it off",
+)
+TARGET: Setting[str] = Setting(
+    "LUBAN_TARGET", "host", str, "code generation target: host, avx512, avx2 or neon"
+)
+VERIFY: Setting[bool] = Setting(
+    "LUBAN_VERIFY",
+    False,
+    _flag,
+    "run every verifier (IR, memory plan) at every compile and re-plan",
+)
+
+SETTINGS: tuple[
+    Setting[int | None] | Setting[str | None] | Setting[int] | Setting[str] | Setting[bool], ...
+] = (
+    NUM_THREADS,
+    CACHE_DIR,
+    CACHE_SIZE,
+    TARGET,
+    VERIFY,
+)

@@ -1,0 +1,24 @@
+"""The primitives, by aspect. Names follow StableHLO, elementwise maths the Python array API.
+
+`PRIMITIVES` maps each printed name to its class; one row per op class, so a duplicate name fails at import.
+"""
+
+from __future__ import annotations
+
+from luban.graph.ops import contract, control, data, elementwise, reduce, structure
+from luban.ir.node import GetItem, Op, Parameter
+
+__all__ = ["PRIMITIVES"]
+
+
+def _table() -> dict[str, type[Op]]:
+    table: dict[str, type[Op]] = {}
+    for module in (elementwise, structure, reduce, contract, control, data):
+        for op in module.OPS:
+            if op.name in table:
+                raise TypeError(f"two primitives are called {op.name}")
+            table[op.name] = op
+    return table | {GetItem.name: GetItem, Parameter.name: Parameter}
+
+
+PRIMITIVES: dict[str, type[Op]] = _table()

@@ -1,0 +1,1 @@
+"""What both IRs and every pass share: nodes, sub-graphs, rewriting, text."""
