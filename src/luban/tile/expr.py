@@ -1,0 +1,378 @@
+"""Expressions over tile values: `x * 2 + y` appends operations to the block being built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from luban.core.dtypes import DTYPES, DType, dtype
+from luban.core.errors import DTypeError, InternalError, ShapeError
+from luban.core.loc import Loc
+from luban.tile.fold import fold_binary, fold_compare, fold_identity
+from luban.tile.function import Operation, Region, Value
+from luban.tile.op import TileOp
+from luban.tile.ops import (
+    Arange,
+    Binary,
+    BinaryKind,
+    Bitcast,
+    Broadcast,
+    Cast,
+    Compare,
+    Constant,
+    Fma,
+    Predicate,
+    Select,
+    Unary,
+    UnaryKind,
+)
+from luban.tile.types import TileType, broadcast_shapes
+
+__all__ = ["Block", "Emitter", "Expr", "Operand"]
+
+Number = bool | int | float
+
+
+class Expr:
+    """A value inside a function that is being built. Operators broadcast by numpy's rule and take Python numbers.
+
+    `//` and `%` truncate (they are meant for indices, which are not negative); `>>` fills with the
+    sign for signed types. `<` and the like compare; use `eq` and `ne` for equality. An Expr has no
+    truth value: the program is not running yet.
+    """
+
+    __slots__ = ("emitter", "value")
+
+    def __init__(self, emitter: Emitter, value: Value) -> None:
+        self.emitter = emitter
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Expr({self.value!r})"
+
+    @property
+    def type(self) -> TileType:
+        """Element type and shape."""
+        return self.value.type
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.value.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents, () for a scalar."""
+        return self.value.type.shape
+
+    @property
+    def known(self) -> Number | None:
+        """The number, where building already knows it."""
+        return self.emitter.known(self.value)
+
+    def __bool__(self) -> bool:
+        raise DTypeError(
+            f"{self!r} has no truth value while the program is being built",
+            hint="use select, if_ or while_; for Python-time decisions use .known",
+        )
+
+    def __add__(self, other: Operand) -> Expr:
+        return self.emitter.binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return self.emitter.binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return self.emitter.binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return self.emitter.binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return self.emitter.binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return self.emitter.binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return self.emitter.divide(self, other, "/", want_float=True)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return self.emitter.divide(other, self, "/", want_float=True)
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        return self.emitter.divide(self, other, "//", want_float=False)
+
+    def __rfloordiv__(self, other: Operand) -> Expr:
+        return self.emitter.divide(other, self, "//", want_float=False)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return self.emitter.binary("rem", self, other)
+
+    def __and__(self, other: Operand) -> Expr:
+        return self.emitter.binary("and", self, other)
+
+    def __or__(self, other: Operand) -> Expr:
+        return self.emitter.binary("or", self, other)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return self.emitter.binary("xor", self, other)
+
+    def __lshift__(self, other: Operand) -> Expr:
+        return self.emitter.binary("shl", self, other)
+
+    def __rshift__(self, other: Operand) -> Expr:
+        signed = self.dtype.kind == "int"
+        return self.emitter.binary("shr_arithmetic" if signed else "shr_logical", self, other)
+
+    def __neg__(self) -> Expr:
+        return self.emitter.unary("neg", self)
+
+    def __invert__(self) -> Expr:
+        return self.emitter.unary("not", self)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return self.emitter.compare("lt", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return self.emitter.compare("le", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return self.emitter.compare("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return self.emitter.compare("ge", self, other)
+
+    def eq(self, other: Operand) -> Expr:
+        """Elementwise ==."""
+        return self.emitter.compare("eq", self, other)
+
+    def ne(self, other: Operand) -> Expr:
+        """Elementwise !=."""
+        return self.emitter.compare("ne", self, other)
+
+    def cast(self, to: str | DType, *, saturate: bool | None = None) -> Expr:
+        """These numbers in another element type; see `Emitter.cast`."""
+        return self.emitter.cast(self, to, saturate=saturate)
+
+
+Operand = Expr | bool | int | float
+
+
+class Block:
+    """Operations of a region under construction, and what can be shared inside it."""
+
+    __slots__ = ("body", "shared")
+
+    def __init__(self) -> None:
+        self.body: list[Operation] = []
+        self.shared: dict[object, Value] = {}
+
+    def region(self, params: Sequence[Value], yields: Sequence[Value]) -> Region:
+        """The finished region."""
+        return Region(tuple(params), tuple(self.body), tuple(yields))
+
+
+class Emitter:
+    """Appends operations to the innermost block; folds known integers, shares equal scalar operations."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = [Block()]
+        self.loc: Loc | None = None  # given to every operation built from now on
+        self._known: dict[Value, Number] = {}
+        self._offsets: dict[Value, tuple[Value, int]] = {}  # i64 value: (x, c) when it is x + c
+
+    def known(self, value: Value) -> Number | None:
+        """The number that a value is, when building knows it."""
+        return self._known.get(value)
+
+    def emit(
+        self, op: TileOp, *operands: Value, regions: Sequence[Region] = ()
+    ) -> tuple[Expr, ...]:
+        """Append one operation as it is. Raises what the op's `infer` raises."""
+        block = self.blocks[-1]
+        types = op.infer(*[operand.type for operand in operands])
+        key = None
+        if op.pure and _is_shareable(op, operands, types):
+            key = (op, operands)
+            for outer in reversed(self.blocks):
+                found = outer.shared.get(key)
+                if found is not None:
+                    return (Expr(self, found),)
+        results = tuple([Value(given) for given in types])
+        block.body.append(Operation(op, operands, results, tuple(regions), self.loc))
+        if key is not None:
+            block.shared[key] = results[0]
+        return tuple([Expr(self, result) for result in results])
+
+    def constant(self, value: Number, elem: str | DType = "i64") -> Expr:
+        """One number, rounded to a float type; DTypeError for an integer out of range."""
+        elem = dtype(elem)
+        if elem.is_float:
+            value = float(elem.numpy.type(float(value)))
+        (result,) = self.emit(Constant(value, elem))
+        self._known[result.value] = value
+        return result
+
+    def full(self, shape: Sequence[int], value: Number, elem: str | DType) -> Expr:
+        """A tile of one number."""
+        return self.broadcast(self.constant(value, elem), shape)
+
+    def arange(self, n: int, elem: str | DType = "i64") -> Expr:
+        """0 .. n - 1 as a tile<n>."""
+        return self.emit(Arange(n, dtype(elem)))[0]
+
+    def expr(self, given: Operand | Value, like: TileType | None = None) -> Expr:
+        """An operand as an expression; a number becomes a constant of the element type of `like` (i64 without)."""
+        if isinstance(given, Expr):
+            if given.emitter is not self:
+                raise InternalError(f"{given!r} belongs to another function")
+            return given
+        if isinstance(given, Value):
+            return Expr(self, given)
+        return self.constant(given, like.dtype if like is not None else "i64")
+
+    def index(self, given: Operand) -> Value:
+        """An operand where an i64 scalar is wanted."""
+        return self.expr(given).value
+
+    def coerce(self, given: Operand, to: TileType) -> Value:
+        """An operand where this type is wanted: numbers become constants, smaller shapes are broadcast."""
+        return self.broadcast(self.expr(given, to), to.shape).value
+
+    def broadcast(self, given: Expr, shape: Sequence[int]) -> Expr:
+        """Repeat by numpy's rule; nothing when the shape is there already."""
+        if given.value.type.shape == tuple(shape):
+            return given
+        return self.emit(Broadcast(tuple(shape)), given.value)[0]
+
+    def align_operands(self, *given: Operand) -> list[Value]:
+        """Operands as values of one shape: numbers take the element type of the first expression."""
+        like = next((item.type for item in given if isinstance(item, Expr)), None)
+        exprs = [self.expr(item, like) for item in given]
+        shape = broadcast_shapes(*[item.value.type.shape for item in exprs])
+        if shape is None:
+            raise ShapeError(
+                "shapes " + ", ".join(str(item.shape) for item in exprs) + " do not broadcast",
+                hint="extents must be equal or 1 (numpy's rule)",
+            )
+        return [self.broadcast(item, shape).value for item in exprs]
+
+    def unary(self, kind: UnaryKind, x: Expr) -> Expr:
+        """One of the functions in the table `UNARY`."""
+        known = self._known.get(x.value)
+        if kind == "not" and isinstance(known, bool):
+            return self.constant(not known, "bool")
+        if kind == "neg" and type(known) is int and -known <= x.dtype.highest:
+            return self.constant(-known, x.dtype) if x.dtype.kind == "int" else 0 - x
+        return self.emit(Unary(kind), x.value)[0]
+
+    def binary(self, kind: BinaryKind, x: Operand, y: Operand) -> Expr:
+        """One of the functions in the table `BINARY`, with broadcasting and folding of known integers."""
+        left, right = self.align_operands(x, y)
+        if not left.type.shape and left.type == right.type and not left.type.dtype.is_float:
+            folded = self._fold(kind, left, right)
+            if folded is not None:
+                return folded
+        return self.emit(Binary(kind), left, right)[0]
+
+    def _fold(self, kind: BinaryKind, left: Value, right: Value) -> Expr | None:
+        elem = left.type.dtype
+        x, y = self._known.get(left), self._known.get(right)
+        if x is not None and y is not None:
+            value = fold_binary(kind, elem, x, y)
+            return None if value is None else self.constant(value, elem)
+        if elem.kind == "bool":
+            return None
+        match fold_identity(kind, x, y):
+            case "x":
+                return Expr(self, left)
+            case "y":
+                return Expr(self, right)
+            case "zero":
+                return self.constant(0, elem)
+        if kind in ("add", "sub") and elem is DTYPES["i64"]:
+            return self._fold_offset(kind, left, right, x, y)
+        return None
+
+    def _fold_offset(
+        self, kind: str, left: Value, right: Value, x: Number | None, y: Number | None
+    ) -> Expr | None:
+        """(v + c) + d -> v + (c + d): addresses share their varying part."""
+        if kind == "add" and x is not None:
+            left, right, y = right, left, x
+        if y is None:
+            return None
+        start, offset = self._offsets.get(left, (left, 0))
+        offset = int(offset + y if kind == "add" else offset - y)
+        if offset == 0:
+            return Expr(self, start)
+        if abs(offset) >= 1 << 62:
+            return None
+        (result,) = self.emit(Binary("add"), start, self.constant(offset).value)
+        self._offsets[result.value] = (start, offset)
+        return result
+
+    def divide(self, x: Operand, y: Operand, sign: str, *, want_float: bool) -> Expr:
+        """`/` for floats and `//` for integers; DTypeError when the types say the other one."""
+        elem = next(item.dtype for item in (x, y) if isinstance(item, Expr))
+        if elem.is_float != want_float:
+            raise DTypeError(
+                f"{sign} of {elem}", hint="use / for floats and // (truncating) for integers"
+            )
+        return self.binary("div", x, y)
+
+    def compare(self, predicate: Predicate, x: Operand, y: Operand) -> Expr:
+        """Elementwise comparison to bool."""
+        left, right = self.align_operands(x, y)
+        known = self._known.get(left), self._known.get(right)
+        if known[0] is not None and known[1] is not None:
+            return self.constant(fold_compare(predicate, known[0], known[1]), "bool")
+        return self.emit(Compare(predicate), left, right)[0]
+
+    def min(self, x: Operand, y: Operand) -> Expr:
+        """The smaller; NaN if either is NaN."""
+        return self.binary("min", x, y)
+
+    def max(self, x: Operand, y: Operand) -> Expr:
+        """The larger; NaN if either is NaN."""
+        return self.binary("max", x, y)
+
+    def select(self, condition: Expr, x: Operand, y: Operand) -> Expr:
+        """condition ? x : y, all three broadcast to one shape."""
+        known = self._known.get(condition.value)
+        left, right = self.align_operands(x, y)
+        shape = broadcast_shapes(condition.shape, left.type.shape)
+        if shape is None:
+            raise ShapeError(f"condition {condition.type} does not broadcast with {left.type}")
+        if known is not None:
+            return Expr(self, left if known else right)
+        left, right = (self.broadcast(Expr(self, item), shape).value for item in (left, right))
+        return self.emit(Select(), self.broadcast(condition, shape).value, left, right)[0]
+
+    def fma(self, x: Operand, y: Operand, z: Operand) -> Expr:
+        """x * y + z, rounded once."""
+        return self.emit(Fma(), *self.align_operands(x, y, z))[0]
+
+    def cast(self, x: Expr, to: str | DType, *, saturate: bool | None = None) -> Expr:
+        """The same numbers in another element type; nothing when it is there already.
+
+        saturate: clamp what does not fit. By default floats saturate and integers wrap.
+        """
+        to = dtype(to)
+        if to is x.dtype:
+            return x
+        known = self._known.get(x.value)
+        if type(known) is int and to.is_integer and to.lowest <= known <= to.highest:
+            return self.constant(known, to)
+        return self.emit(Cast(to, x.dtype.is_float if saturate is None else saturate), x.value)[0]
+
+    def bitcast(self, x: Expr, to: str | DType) -> Expr:
+        """The same bits read as another element type of the same width."""
+        return self.emit(Bitcast(dtype(to)), x.value)[0]
+
+
+def _is_shareable(op: TileOp, operands: Sequence[Value], types: Sequence[TileType]) -> bool:
+    """Scalars, and tiles that cost nothing to share: splats and counts. Sharing big tiles only lengthens lives."""
+    if not types[0].shape or isinstance(op, Arange):
+        return True
+    return isinstance(op, Broadcast) and not operands[0].type.shape
