@@ -1,0 +1,1 @@
+"""Running compiled code. Knows addresses and buffers, no IR and no compiler."""
