@@ -73,6 +73,16 @@ class ModelCase:
         """Inputs by name, the same for the same seed. `sizes` defaults to the ones timed."""
         return self.sample(np.random.default_rng(seed), self.sizes[0] if sizes is None else sizes)
 
+    def save_inputs(self) -> Path:
+        """Write the timed inputs as an .npz of arrays by name, for use with any other tool."""
+        path = cache_folder() / "inputs" / f"{self.name}.npz"
+        feeds = self.inputs()
+
+        def write(target: Path) -> None:
+            np.savez(target, allow_pickle=False, **feeds)
+
+        return write_atomically(path, write)
+
 
 def cache_folder() -> Path:
     """Where models are kept: LUBAN_BENCH_DIR, or the user's cache folder."""

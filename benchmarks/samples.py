@@ -91,14 +91,14 @@ def file_bytes(generator: np.random.Generator, sizes: Sizes) -> Feeds:
     return {"bytes": values.astype(np.int32)}
 
 
-def sentence(vocabulary: int) -> Sample:
+def sentence(vocabulary: int, first: int = 1000) -> Sample:
     """BERT-like inputs; the last quarter of every second row is padding."""
 
     def sample(generator: np.random.Generator, sizes: Sizes) -> Feeds:
         shape = (sizes["batch"], sizes["length"])
         mask = np.ones(shape, np.int64)
         mask[1::2, shape[1] - shape[1] // 4 :] = 0
-        tokens = generator.integers(1000, vocabulary, shape) * mask
+        tokens = generator.integers(first, vocabulary, shape) * mask
         return {
             "input_ids": tokens,
             "attention_mask": mask,

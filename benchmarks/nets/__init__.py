@@ -1,0 +1,1 @@
+"""The nets of the built models, in plain torch: each file is one family."""
