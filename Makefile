@@ -5,7 +5,8 @@ PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test check bench clean
 
 demo: .venv/demo.stamp
-	.venv/bin/python examples/identify_files.py
+	.venv/bin/python -m examples.identify_files
+	.venv/bin/python -m examples.read_text
 
 test: .venv/test.stamp
 	scripts/test

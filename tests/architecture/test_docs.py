@@ -1,6 +1,8 @@
 """The pages agree with the code: links lead somewhere, every room stands on the map."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -51,3 +53,22 @@ def test_every_decision_is_listed() -> None:
     records = {path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
     listed = set(LINK.findall((ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")))
     assert records <= listed
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_readme_shows_the_lines_that_make_runs(target: str, tmp_path: Path) -> None:
+    """Every line of a dry run in a folder without a .venv stands in the README."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    dry_run = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", target, "PYTHON=python3.11"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    silent = ("touch ", "python3.11 -c ")  # the stamp file and the check of the version
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = [line for line in dry_run if not line.startswith(silent)]
+    assert lines
+    assert [line for line in lines if line not in shown] == []

@@ -1,0 +1,69 @@
+"""What every example prints after its answer: the check against float64, and the time.
+
+The time stands next to ONNX Runtime's, measured in turns in the same run.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from rich.console import Console
+from rich.table import Table
+
+import luban
+
+Inputs = Mapping[str, npt.NDArray[np.generic]]
+
+ROUNDS = 9
+BURST_SECONDS = 0.1
+PAUSE_SECONDS = 0.02  # lets the other engine's threads stop spinning
+
+
+def print_check(console: Console, model: Path, inputs: Inputs) -> None:
+    """Run the model layer by layer next to float64 and print what was found."""
+    console.print(luban.check(model, inputs))
+
+
+def onnxruntime_call(model: Path, inputs: Inputs, threads: int) -> Callable[[], object]:
+    """One inference by ONNX Runtime with its default optimisations."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, inputs)
+
+
+def luban_call(model: Path, inputs: Inputs, threads: int) -> Callable[[], object]:
+    """One inference by Luban."""
+    compiled = luban.load(model, threads=threads)
+    return lambda: compiled(inputs)
+
+
+def burst_us(call: Callable[[], object]) -> float:
+    """Median time of one call in a burst, after a pause and two calls to warm up."""
+    time.sleep(PAUSE_SECONDS)
+    call()
+    call()
+    times: list[float] = []
+    end = time.perf_counter() + BURST_SECONDS
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def print_times(console: Console, model: Path, inputs: Inputs, what: str) -> None:
+    """Time both engines in turns, so that a change of clock or load meets both; print the ratio."""
+    table = Table("threads", "Luban", "ONNX Runtime", "ratio", title=f"Time for {what}, median")
+    for threads in (1, 2):
+        ours, theirs = (make(model, inputs, threads) for make in (luban_call, onnxruntime_call))
+        pairs = [(burst_us(ours), burst_us(theirs)) for _ in range(ROUNDS)]
+        our_us, their_us = (statistics.median(times) for times in zip(*pairs, strict=True))
+        table.add_row(
+            str(threads), f"{our_us:,.0f} us", f"{their_us:,.0f} us", f"{their_us / our_us:.2f}x"
+        )
+    console.print(table, "A ratio above 1 means that Luban is faster.", sep="\n")
