@@ -55,7 +55,7 @@ RowOffsets = Sequence[Sequence[int] | None]
 
 
 class Loop:
-    """A counted loop being built: `index` and `carried` inside, `yield_` at the end, `results` after it."""
+    """A counted loop being built: `index`, `carried` and `yield_` inside, `results` after it."""
 
     def __init__(self, emitter: Emitter, index: Expr, carried: Sequence[Expr]) -> None:
         self.emitter = emitter
@@ -111,7 +111,7 @@ class WhileLoop:
 
 
 class Branch:
-    """Two alternatives being built: `with branch.then(): ...`, `with branch.otherwise(): ...`; `results` after both."""
+    """Two alternatives being built, `then` and `otherwise`; `results` after both."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
@@ -294,7 +294,7 @@ class FunctionBuilder(Emitter):
         align: int | None = None,
         cache: CacheHint = "default",
     ) -> Expr:
-        """Read a block of `shape` at element `index`; see `Load`. Strides default to row-major contiguous."""
+        """Read a block at element `index`; see `Load`. Strides default to row-major contiguous."""
         shape = tuple(shape)
         static, dynamic = self._split_strides(shape, strides, row_offsets)
         op = Load(shape, static, _freeze(row_offsets), align, cache)
@@ -317,7 +317,7 @@ class FunctionBuilder(Emitter):
         align: int | None = None,
         cache: CacheHint = "default",
     ) -> None:
-        """Write a block at element `index`; its shape is that of `value` unless given. See `Store`."""
+        """Write a block at element `index`, of the shape of `value` unless given; see `Store`."""
         value = self.expr(value, TileType(pointer.type.pointee))
         shape = value.shape if shape is None else tuple(shape)
         value = self.broadcast(value, shape)
@@ -451,12 +451,12 @@ class FunctionBuilder(Emitter):
 
     @contextmanager
     def while_(self, carried: Sequence[Expr]) -> Iterator[WhileLoop]:
-        """A loop on a condition: `with loop.condition() as values: ...` then `with loop.body() as values: ...`."""
+        """A loop on a condition: `with loop.condition() as (x,)`, `with loop.body() as (x,)`."""
         loop = WhileLoop(self, [item.type for item in carried])
         yield loop
         if len(loop.blocks) != 2 or loop.test_yields is None or loop.body_yields is None:
             raise ShapeError(
-                "tile while: expected one condition() that ends with test and one body() that ends with yield_"
+                "tile while: expected one condition() with test and one body() with yield_"
             )
         regions = [
             block.region(params, yields)
@@ -490,7 +490,8 @@ class FunctionBuilder(Emitter):
         function = module.kernel
         if len(arguments) != len(function.params):
             raise ShapeError(
-                f"tile call: {function.name} takes {len(function.params)} arguments, got {len(arguments)}"
+                f"tile call: {function.name} got {len(arguments)} arguments, "
+                f"expected {len(function.params)}"
             )
         self._callees[function.name] = module
         operands = []
@@ -498,7 +499,8 @@ class FunctionBuilder(Emitter):
             expr = self.expr(argument, None if param.is_pointer else param.type)
             if expr.type != param.type:
                 raise DTypeError(
-                    f"tile call: {function.name}: {param.name} is {expr.type}, expected {param.type}"
+                    f"tile call: {function.name}: {param.name} is {expr.type}, "
+                    f"expected {param.type}"
                 )
             operands.append(expr.value)
         return self.emit(Call(function.name, function.result_types), *operands)

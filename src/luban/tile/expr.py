@@ -33,11 +33,12 @@ Number = bool | int | float
 
 
 class Expr:
-    """A value inside a function that is being built. Operators broadcast by numpy's rule and take Python numbers.
+    """A value inside a function that is being built.
 
-    `//` and `%` truncate (they are meant for indices, which are not negative); `>>` fills with the
-    sign for signed types. `<` and the like compare; use `eq` and `ne` for equality. An Expr has no
-    truth value: the program is not running yet.
+    Operators broadcast by numpy's rule and take Python numbers. `//` and `%` truncate (they are
+    meant for indices, which are not negative); `>>` fills with the sign for signed types. `<` and
+    the like compare; use `eq` and `ne` for equality. An Expr has no truth value: the program is not
+    running yet.
     """
 
     __slots__ = ("emitter", "value")
@@ -173,7 +174,7 @@ class Block:
 
 
 class Emitter:
-    """Appends operations to the innermost block; folds known integers, shares equal scalar operations."""
+    """Appends operations to the innermost block; folds known integers, shares equal scalars."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = [Block()]
@@ -222,7 +223,7 @@ class Emitter:
         return self.emit(Arange(n, dtype(elem)))[0]
 
     def expr(self, given: Operand | Value, like: TileType | None = None) -> Expr:
-        """An operand as an expression; a number becomes a constant of the element type of `like` (i64 without)."""
+        """An operand as an expression; a number takes the element type of `like` (i64 without)."""
         if isinstance(given, Expr):
             if given.emitter is not self:
                 raise InternalError(f"{given!r} belongs to another function")
@@ -236,7 +237,7 @@ class Emitter:
         return self.expr(given).value
 
     def coerce(self, given: Operand, to: TileType) -> Value:
-        """An operand where this type is wanted: numbers become constants, smaller shapes are broadcast."""
+        """An operand where this type is wanted: numbers and smaller shapes are broadcast."""
         return self.broadcast(self.expr(given, to), to.shape).value
 
     def broadcast(self, given: Expr, shape: Sequence[int]) -> Expr:
@@ -246,7 +247,7 @@ class Emitter:
         return self.emit(Broadcast(tuple(shape)), given.value)[0]
 
     def align_operands(self, *given: Operand) -> list[Value]:
-        """Operands as values of one shape: numbers take the element type of the first expression."""
+        """Operands as values of one shape; numbers take the element type of the first Expr."""
         like = next((item.type for item in given if isinstance(item, Expr)), None)
         exprs = [self.expr(item, like) for item in given]
         shape = broadcast_shapes(*[item.value.type.shape for item in exprs])
@@ -267,7 +268,7 @@ class Emitter:
         return self.emit(Unary(kind), x.value)[0]
 
     def binary(self, kind: BinaryKind, x: Operand, y: Operand) -> Expr:
-        """One of the functions in the table `BINARY`, with broadcasting and folding of known integers."""
+        """One of the functions in the table `BINARY`; broadcasts, folds known integers."""
         left, right = self.align_operands(x, y)
         if not left.type.shape and left.type == right.type and not left.type.dtype.is_float:
             folded = self._fold(kind, left, right)
@@ -372,7 +373,7 @@ class Emitter:
 
 
 def _is_shareable(op: TileOp, operands: Sequence[Value], types: Sequence[TileType]) -> bool:
-    """Scalars, and tiles that cost nothing to share: splats and counts. Sharing big tiles only lengthens lives."""
+    """Scalars, splats and counts: sharing larger tiles would only lengthen their lives."""
     if not types[0].shape or isinstance(op, Arange):
         return True
     return isinstance(op, Broadcast) and not operands[0].type.shape

@@ -70,7 +70,7 @@ def fold_binary(kind: str, elem: DType, x: Number, y: Number) -> int | bool | No
 
 
 def fold_identity(kind: str, x: Number | None, y: Number | None) -> str | None:
-    """Which operand the result equals when one is known ("x" or "y"), "zero", or None. For integers.
+    """Which operand an integer result equals when one is known: "x", "y", "zero" or None.
 
     >>> fold_identity("mul", None, 1), fold_identity("add", 0, None), fold_identity("mul", None, 0)
     ('x', 'y', 'zero')

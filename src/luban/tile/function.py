@@ -22,7 +22,7 @@ Access = Literal["read", "write", "read_write"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A result of an operation, or a parameter of a region. `name` is a hint for readers; printing renumbers."""
+    """A result of an operation, or a parameter of a region. Printing renumbers `name`."""
 
     type: TileType
     name: str = ""
@@ -99,8 +99,9 @@ class Param:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A tile function. `body.params` are the values of `params`; `body.yields` are what it returns to a `call`.
+    """A tile function.
 
+    `body.params` are the values of `params`; `body.yields` are what it returns to a `call`.
     noinline: keep it a function of its own in compiled code (a shared micro-kernel).
     """
 

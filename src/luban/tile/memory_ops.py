@@ -72,7 +72,7 @@ class _Access(TileOp):
                     continue
                 if len(offsets) != self.shape[axis] or self.strides[axis] != 0:
                     self.fail_shape(
-                        f"axis {axis} has {len(offsets)} row_offsets and stride {self.strides[axis]}, "
+                        f"axis {axis} has {len(offsets)} row_offsets, stride {self.strides[axis]}, "
                         f"expected {self.shape[axis]} and 0"
                     )
         if self.align is not None and (self.align < 1 or self.align & (self.align - 1)):
@@ -93,7 +93,7 @@ def _expect_mask(op: TileOp, mask: TileType, shape: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load(_Access):
-    """Read a block. Operands: pointer, index, dynamic strides..., then optional mask, then optional other.
+    """Read a block. Operands: pointer, index, dynamic strides..., optional mask, optional other.
 
     Masked-off elements never touch memory and give `other`, or 0 without it. `other` has the type
     of the result.
@@ -119,7 +119,7 @@ class Load(_Access):
 
 @dataclass(frozen=True, slots=True)
 class Store(_Access):
-    """Write a block. Operands: pointer, index, value, dynamic strides..., then optional mask. No results.
+    """Write a block. Operands: pointer, index, value, dynamic strides..., optional mask.
 
     Elements go out in row-major order: where two have the same address the last one stays.
     """
@@ -143,7 +143,7 @@ class Store(_Access):
 
 @dataclass(frozen=True, slots=True)
 class Gather(TileOp):
-    """Read pointer[offsets]. Operands: pointer, offsets (i64, any shape), then optional mask, then optional other."""
+    """Read pointer[offsets]. Operands: pointer, offsets (i64), optional mask, optional other."""
 
     name: ClassVar[str] = "gather"
     pure: ClassVar[bool] = False
@@ -161,7 +161,10 @@ class Gather(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Scatter(TileOp):
-    """Write value to pointer[offsets]. Operands: pointer, offsets (i64), value, then optional mask. Last writer stays."""
+    """Write pointer[offsets]. Operands: pointer, offsets (i64), value, optional mask.
+
+    Elements go out in row-major order: where two have the same address the last one stays.
+    """
 
     name: ClassVar[str] = "scatter"
     pure: ClassVar[bool] = False
@@ -179,8 +182,9 @@ class Scatter(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class AtomicRmw(TileOp):
-    """Read, combine, write as one step; gives the old value. Operands: pointer, offsets (i64), value, optional mask.
+    """Read, combine, write as one step; gives the old value.
 
+    Operands: pointer, offsets (i64), value, optional mask.
     Element by element in row-major order. Masked-off elements give 0. Floats: add, min, max and
     exchange only.
     """
@@ -216,7 +220,10 @@ def _expect_offsets(op: TileOp, given: TileType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch(TileOp):
-    """A hint that pointer[index] is needed soon; never faults. locality 0 (use once) .. 3 (keep in all levels)."""
+    """A hint that pointer[index] is needed soon; never faults.
+
+    locality: 0 (used once) .. 3 (keep in every cache level).
+    """
 
     name: ClassVar[str] = "prefetch"
     pure: ClassVar[bool] = False
@@ -234,7 +241,10 @@ class Prefetch(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Scratch(TileOp):
-    """Memory of this thread for `count` elements, not initialised when a program starts. At the top of a function only."""
+    """Memory of this thread for `count` elements, not initialised when a program starts.
+
+    Legal at the top of a function only, so that its size is known.
+    """
 
     name: ClassVar[str] = "scratch"
     pure: ClassVar[bool] = False
@@ -295,7 +305,7 @@ class While(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class If(TileOp):
-    """One of two regions. Operand: condition (bool). Two regions without parameters that yield the results."""
+    """One of two regions without parameters, which yield the results. Operand: condition (bool)."""
 
     name: ClassVar[str] = "if"
     pure: ClassVar[bool] = False
@@ -319,7 +329,7 @@ def _expect_numbers(op: TileOp, types: tuple[TileType, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Call(TileOp):
-    """Run another function of the module. Operands are its arguments (pointers too); results are what it returns."""
+    """Run another function of the module on arguments (pointers too); results: what it returns."""
 
     name: ClassVar[str] = "call"
     pure: ClassVar[bool] = False

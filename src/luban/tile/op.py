@@ -64,7 +64,7 @@ class TileOp:
             if other != first:
                 self.fail_shape(
                     f"operands are {', '.join(map(str, types))}, expected equal types",
-                    "broadcast or cast first: the IR never does it silently (the builder broadcasts)",
+                    "broadcast or cast first: only the builder broadcasts by itself",
                 )
         return first
 

@@ -131,7 +131,7 @@ class ProgramId(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class ThreadId(TileOp):
-    """Which thread runs this program, i64. Legal only inside the index into a `per_thread` pointer parameter."""
+    """Which thread runs this program, i64. Legal only in an index into a `per_thread` pointer."""
 
     name: ClassVar[str] = "thread_id"
 
@@ -142,7 +142,7 @@ class ThreadId(TileOp):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(TileOp):
-    """One number. `value` must be exact in `dtype`: a bool, an int in range, or a float that needs no rounding.
+    """One number, exact in `dtype`: a bool, an int in range, or a float that needs no rounding.
 
     Equality is by text, so 0.0 and -0.0 differ and NaN equals itself.
     """
@@ -227,7 +227,7 @@ class Unary(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Binary(TileOp):
-    """One elementwise function of two tiles of the same type; the kinds are in the table `BINARY`."""
+    """One elementwise function of two tiles of one type; the kinds are in the table `BINARY`."""
 
     name: ClassVar[str] = "binary"
     kind: BinaryKind
@@ -259,7 +259,7 @@ def _expect_domain(op: TileOp, domain: str, given: TileType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compare(TileOp):
-    """Elementwise comparison to bool. Signed or unsigned by the element type; every comparison with NaN but `ne` is false."""
+    """Elementwise comparison to bool; with NaN, all but `ne` are false."""
 
     name: ClassVar[str] = "compare"
     predicate: Predicate
@@ -348,7 +348,7 @@ class Bitcast(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Broadcast(TileOp):
-    """Repeat along axes of extent 1 and missing leading axes (numpy's rule); scalars to any shape."""
+    """Repeat along axes of extent 1 and missing leading axes: numpy's rule."""
 
     name: ClassVar[str] = "broadcast"
     shape: tuple[int, ...]
