@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -22,6 +24,7 @@ __all__ = [
     "Node",
     "Op",
     "Parameter",
+    "located",
     "map_graph",
     "node",
     "results_of",
@@ -85,6 +88,17 @@ class Node:
 
 
 _interned: WeakValueDictionary[tuple[object, ...], Node] = WeakValueDictionary()
+_location: ContextVar[Loc | None] = ContextVar("location", default=None)
+
+
+@contextmanager
+def located(loc: Loc) -> Iterator[None]:
+    """Within the block, nodes built without a location get this one: builders need not pass it on."""
+    token = _location.set(loc)
+    try:
+        yield
+    finally:
+        _location.reset(token)
 
 
 def node(op: Op, *operands: Node, loc: Loc | None = None) -> Node:
@@ -95,6 +109,7 @@ def node(op: Op, *operands: Node, loc: Loc | None = None) -> Node:
     key = (op.identity(), operands)
     found = _interned.get(key)
     if found is None:
+        loc = loc or _location.get()
         try:
             inferred = op.infer(*(operand.type for operand in operands))
         except LubanError as error:
