@@ -23,7 +23,7 @@ import numpy as np
 
 from luban.core.errors import LubanError, LubanWarning, OptionError
 from luban.native import pool_code, table
-from luban.native.compile import compile_object
+from luban.native.cache import default_cache
 from luban.native.link import Library, link
 from luban.native.target import host_target
 
@@ -51,7 +51,7 @@ def _address_of(function: Any) -> int:
 
 @functools.cache
 def _code(futex: bool) -> Library:
-    """The runner, linked. About 30 ms the first time; never unloaded."""
+    """The runner, linked; never unloaded."""
     if sys.platform == "win32":
         imports = {"yield_cpu": _address_of(ctypes.WinDLL("kernel32").SwitchToThread)}
     else:
@@ -60,8 +60,8 @@ def _code(futex: bool) -> Library:
         if futex:
             imports["syscall"] = _address_of(libc.syscall)
     target = host_target()
-    compiled = compile_object(pool_code.pool_text(target, futex), target)
-    return link([compiled], ["replay", "worker", "wake"], imports)
+    compiled = default_cache().objects([pool_code.pool_text(target, futex)], target)
+    return link(compiled, ["replay", "worker", "wake"], imports)
 
 
 class Pool:
