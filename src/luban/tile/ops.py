@@ -314,11 +314,11 @@ class Fma(TileOp):
 class Cast(TileOp):
     """The same numbers in another element type; floats round to nearest even.
 
-    saturate=True: what does not fit is clamped, NaN becomes 0 in integers; floats beyond an fp8 or
-    f4 range become its largest finite value. saturate=False: integers wrap; floats are truncated,
-    clamped to i64 (u64 for a u64 result), then wrap, NaN becomes 0; fp8 overflow becomes inf or
-    NaN, as the type has it. To bool: x != 0. From bool: 0 or 1. Overflow to f16, bf16, f32 is inf
-    in both modes.
+    saturate=True: what does not fit is clamped, NaN becomes 0 in integers; what lies beyond an fp8
+    or f4 range, infinities too, becomes the nearest finite value. saturate=False: integers wrap;
+    floats are truncated, clamped to i64 (u64 for a u64 result), then wrap, NaN becomes 0; fp8
+    overflow becomes inf or NaN, as the type has it, and f4 is clamped. NaN becomes -0.0 in f4.
+    Overflow to f16, bf16, f32 is inf in both modes. To bool: x != 0. From bool: 0 or 1.
     """
 
     name: ClassVar[str] = "cast"
