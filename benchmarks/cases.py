@@ -36,8 +36,11 @@ INT8_WEIGHT = Tolerance("int8 weight", 1e-4, "int8 only stores the weights; the 
 INT8_DYNAMIC = Tolerance(
     "int8 dynamic", 5e-2, "a float32 rounding moves activations by one step of their 8-bit scale"
 )
-INT8_STATIC = Tolerance(
-    "int8 static", 2e-2, "as dynamic, but the scales are fixed: a step stays one step"
+INT8_RANDOM = Tolerance(
+    "int8 random",
+    1e-1,
+    "as int8 dynamic, through layers of random weights, which amplify a step: there ONNX Runtime's"
+    " own optimisations move the outputs by up to 8e-2",
 )
 RECURRENT_FLOAT32 = Tolerance(
     "recurrent float32", 1e-4, "float32 sums in another order, fed back once a time step"

@@ -14,8 +14,7 @@ import numpy as np
 
 from benchmarks.cases import (
     FLOAT32,
-    INT8_DYNAMIC,
-    INT8_STATIC,
+    INT8_RANDOM,
     Array,
     Feeds,
     ModelCase,
@@ -142,8 +141,8 @@ BUILT: tuple[ModelCase, ...] = (
     _built("unet", _image, _pictures((1, 256, 256), (2, 64, 96)), "image conv slow"),
     _built("minilm", sentence(30_522), _SENTENCES, "text attention"),
     _built("vit_b16", _image, _EDGE_224, "image attention slow"),
-    _built("resnet50_int8", _image, _EDGE_224, "image conv int8", INT8_STATIC),
-    _built("bert_base_int8", sentence(30_522), _SENTENCES, "text attention int8", INT8_DYNAMIC),
+    _built("resnet50_int8", _image, _EDGE_224, "image conv int8", INT8_RANDOM),
+    _built("bert_base_int8", sentence(30_522), _SENTENCES, "text attention int8", INT8_RANDOM),
     _built(
         "gpt2_prefill",
         _tokens_and_past(50_257, 12, 12, 64),
