@@ -1,0 +1,176 @@
+"""The meaning of a graph: run it in numpy, in the model's own dtypes or in float64.
+
+>>> from luban.core.types import tensor
+>>> from luban.graph import build
+>>> x = build.parameter("x", tensor("f32", "n"))
+>>> double = Graph("double", (x,), (build.add(x, x),))
+>>> evaluate(double, {"x": np.array([1, 2], np.float32)})
+(array([2., 4.], dtype=float32),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from luban.core.dtypes import from_numpy
+from luban.core.errors import InputError, InternalError, LubanError
+from luban.core.types import TensorType
+from luban.graph.bind import bind_all, bind_symbols
+from luban.graph.meaning import MEANING
+from luban.graph.meaning.context import Context, Precision, Value, conform
+from luban.ir.node import GetItem, Graph, Node, Parameter
+
+__all__ = ["bind_symbols", "evaluate", "evaluate_node", "ordered_inputs"]
+
+Observer = Callable[[Node, Value], None]
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    precision: Precision = "model",
+    observe: Observer | None = None,
+) -> tuple[Value, ...]:
+    """Run a graph on inputs, by name or in order, and give its results in order.
+
+    precision  "model": every value in its own dtype;
+               "float64": the oracle, which rounds only in casts to 8 bits and fewer
+    observe    called with each node and its value, in order
+
+    Values are freed after their last use. Raises InputError for inputs that do not fit, and what
+    a node raises when its operands do not fit at run time.
+    """
+    given = ordered_inputs(graph, inputs)
+    sizes: dict[str, int] = {}
+    labels = graph.parameter_names
+    bind_all(
+        (
+            (f"input {label!r}", p.type, value)
+            for label, p, value in zip(labels, graph.parameters, given, strict=True)
+        ),
+        sizes,
+    )
+    held = [conform(v, p.type, precision) for v, p in zip(given, graph.parameters, strict=True)]
+    return _run(graph, held, sizes, precision, observe)
+
+
+def ordered_inputs(graph: Graph, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Value]:
+    """The inputs in the graph's order, as arrays of the declared dtypes.
+
+    Raises InputError for missing or unknown names, a wrong count or another dtype.
+    """
+    labels = graph.parameter_names
+    if isinstance(inputs, Mapping):
+        missing = [label for label in labels if label not in inputs]
+        unknown = [name for name in inputs if name not in labels]
+        if missing or unknown:
+            raise InputError(
+                f"{graph.name}: given inputs {list(inputs)}, expected {list(labels)}",
+                hint="; ".join(
+                    f"{kind}: {', '.join(map(str, names))}"
+                    for kind, names in (("missing", missing), ("unknown", unknown))
+                    if names
+                ),
+            )
+        values = [inputs[label] for label in labels]
+    else:
+        values = list(inputs)
+        if len(values) != len(labels):
+            raise InputError(
+                f"{graph.name}: given {len(values)} inputs, "
+                f"expected {len(labels)}: {', '.join(labels)}"
+            )
+    return [_checked(v, p, n) for v, p, n in zip(values, graph.parameters, labels, strict=True)]
+
+
+def _checked(value: Value, parameter: Node, label: str) -> Value:
+    expected = parameter.type
+    if not isinstance(expected, TensorType):
+        return value
+    if not isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value, dtype=expected.dtype.numpy)
+    if from_numpy(value.dtype) is not expected.dtype:
+        raise InputError(
+            f"input {label!r} is {from_numpy(value.dtype)}{list(value.shape)}, expected {expected}",
+            hint=f"convert it to {expected.dtype}",
+        )
+    return np.asarray(value)
+
+
+def evaluate_node(
+    node: Node, operands: Sequence[Value], sizes: dict[str, int], precision: Precision = "model"
+) -> Value:
+    """The value of one node: an array, a tuple for several results, or what a host operator gives.
+
+    Symbols that the node settles (a count of non-zeros, the trips of a loop) are added to `sizes`.
+    Raises ShapeError or what the primitive raises, with the node's name and place.
+
+    >>> from luban.graph import build
+    >>> x = build.constant([1.0, 2.0])
+    >>> evaluate_node(build.add(x, x), [np.ones(2), np.ones(2)], {})
+    array([2., 2.])
+    """
+    meaning = MEANING.get(type(node.op))
+    if meaning is None:
+        raise InternalError(f"{node.op.name} has no meaning: add it to graph/meaning/")
+
+    def run(graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
+        return _run_sub_graph(graph, values, sizes, precision)
+
+    context = Context(precision, tuple(o.type for o in node.operands), node.type, sizes, run)
+    try:
+        with np.errstate(all="ignore"):
+            value = meaning(node.op, list(operands), context)
+        if not isinstance(node.op, GetItem):
+            bind_symbols(node.type, value, sizes, what="result", given=False)
+    except LubanError as error:
+        if error.loc is None and not error.message.startswith(node.op.name):
+            error.message = f"{node.op.name}: {error.message}"
+        raise error.located(node.loc) from None
+    return value
+
+
+def _run_sub_graph(
+    graph: Graph, values: Sequence[Value], outer: Mapping[str, int], precision: Precision
+) -> tuple[Value, ...]:
+    """Run a sub-graph. Its parameters say the sizes; the outer ones serve what they leave open."""
+    sizes: dict[str, int] = {}
+    rows = [
+        (f"operand {label!r} of {graph.name}", p.type, v)
+        for label, p, v in zip(graph.parameter_names, graph.parameters, values, strict=True)
+    ]
+    bind_all(rows, sizes, given=False)
+    for name, size in outer.items():
+        sizes.setdefault(name, size)
+    return _run(graph, values, sizes, precision, None)
+
+
+def _run(
+    graph: Graph,
+    values: Sequence[Value],
+    sizes: dict[str, int],
+    precision: Precision,
+    observe: Observer | None,
+) -> tuple[Value, ...]:
+    order = graph.nodes()
+    uses: dict[Node, int] = {}
+    for used in (*(o for n in order for o in n.operands), *graph.results):
+        uses[used] = uses.get(used, 0) + 1
+    held: dict[Node, Value] = dict(zip(graph.parameters, values, strict=True))
+    for n in order:
+        if isinstance(n.op, Parameter):
+            if n not in held:
+                raise InternalError(f"{graph.name} is not closed: it uses parameter {n.op.label!r}")
+        else:
+            held[n] = evaluate_node(n, [held[o] for o in n.operands], sizes, precision)
+        if observe is not None:
+            observe(n, held[n])
+        for operand in n.operands:
+            uses[operand] -= 1
+            if not uses[operand]:
+                del held[operand]
+    return tuple(held[r] for r in graph.results)

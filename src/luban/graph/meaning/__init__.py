@@ -1,0 +1,18 @@
+"""The executable meaning of every primitive, by aspect, in numpy."""
+
+from __future__ import annotations
+
+from luban.graph.meaning import contract, control, data, elementwise, reduce, structure
+from luban.graph.meaning.context import Meaning
+from luban.ir.node import Op
+
+__all__ = ["MEANING"]
+
+MEANING: dict[type[Op], Meaning] = {
+    **elementwise.MEANING,
+    **structure.MEANING,
+    **reduce.MEANING,
+    **contract.MEANING,
+    **control.MEANING,
+    **data.MEANING,
+}
