@@ -1,0 +1,1 @@
+"""What turns other people's models into graphs."""

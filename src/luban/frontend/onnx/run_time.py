@@ -1,0 +1,97 @@
+"""Nodes that cannot be built yet: a handler needs a value (axes, pads, ...) that only the run knows.
+
+Such a node becomes a host step: at run time the very same handler builds it with the value as a
+constant, so the meaning is the static one. `explain` lists these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from luban.core.types import Type
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
+from luban.frontend.onnx.value_types import SymbolNames, type_of, type_proto
+from luban.graph.ops.data import Constant
+from luban.ir.node import Node
+
+__all__ = ["STEP", "run_time_step"]
+
+STEP = "onnx_node_at_run_time"
+
+
+def run_time_step(context: NodeContext, inputs: Sequence[Node | None]) -> tuple[Node, ...]:
+    """The node as a host step. Raises RunTimeValueNeeded again if a result's rank is not known."""
+    proto = onnx.NodeProto()
+    proto.CopyFrom(context.proto)
+    del proto.attribute[:]
+    proto.attribute.extend(context.attributes.values())
+    used = [i for i in range(len(proto.output)) if proto.output[i]]
+    types = _result_types(context, proto, inputs, used)
+    given = [x for x in inputs if x is not None]
+    if types is None or any(a.type == onnx.AttributeProto.GRAPH for a in proto.attribute):
+        raise RunTimeValueNeeded(given[-1])
+    results = context.host_call(
+        STEP,
+        given,
+        [types[i] for i in used],
+        node=proto.SerializeToString(),
+        opset=tuple(sorted(context.scope.opset.items())),
+        functions=tuple(f.SerializeToString() for f in context.importer.functions.protos),
+        types=tuple(None if x is None else x.type for x in inputs),
+    )
+    by_place = dict(zip(used, results, strict=True))
+    return tuple(by_place.get(i, results[0]) for i in range(len(proto.output)))
+
+
+def _result_types(
+    context: NodeContext,
+    proto: onnx.NodeProto,
+    inputs: Sequence[Node | None],
+    used: Sequence[int],
+) -> dict[int, Type] | None:
+    """What the model, or else ONNX's inference, states about the results; all sizes are fresh."""
+    inferred: dict[str, onnx.TypeProto] = {}
+    if any(context.declared_type(i) is None for i in used):
+        inferred = _inferred(context, proto, inputs)
+    found: dict[int, Type] = {}
+    for i in used:
+        stated = context.declared_type(i) or inferred.get(proto.output[i])
+        if stated is None or not _has_rank(stated):
+            return None
+        found[i] = _open_type(stated, proto.output[i], context.importer.names)
+    return found
+
+
+def _has_rank(stated: onnx.TypeProto) -> bool:
+    kind = stated.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or stated.tensor_type.HasField("shape"))
+
+
+def _open_type(stated: onnx.TypeProto, name: str, names: SymbolNames) -> Type:
+    proto = onnx.TypeProto()
+    proto.CopyFrom(stated)
+    if proto.WhichOneof("value") == "tensor_type":
+        for dim in proto.tensor_type.shape.dim:
+            dim.Clear()
+    return type_of(proto, name, names)
+
+
+def _inferred(
+    context: NodeContext, proto: onnx.NodeProto, inputs: Sequence[Node | None]
+) -> dict[str, onnx.TypeProto]:
+    named = {name: x for name, x in zip(proto.input, inputs, strict=False) if x is not None}
+    graph = onnx.GraphProto(name="one_node", node=[proto])
+    for name, x in named.items():
+        graph.input.add(name=name, type=type_proto(x.type))
+        if isinstance(x.op, Constant) and x.op.value.array.size <= 64:
+            graph.initializer.append(onnx.numpy_helper.from_array(x.op.value.array, name))
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output if name)
+    opset = [onnx.helper.make_opsetid(d, v) for d, v in context.scope.opset.items()]
+    model = onnx.helper.make_model(graph, opset_imports=opset)
+    try:
+        result = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError):
+        return {}
+    return {v.name: v.type for v in result.graph.output if v.type.WhichOneof("value")}
