@@ -163,7 +163,7 @@ def test_wrong_thread_counts_are_refused(num_threads: int) -> None:
 def test_a_table_that_is_running_refuses_a_second_replay() -> None:
     array, arguments = counting(1)
     table = StepTable([Step(kernel("count"), arguments.address(), 1)], 1)
-    busy = table._header[layout.BUSY // 4 :]
+    busy = table._header_words[layout.BUSY // 4 :]
     busy[0] = 1  # as if another thread were inside: the generation of a process that did not fork
     with pytest.raises(LubanError, match="being run by another thread"):
         table.replay()

@@ -27,7 +27,7 @@ from luban.native.cache import default_cache
 from luban.native.link import Library, link
 from luban.native.target import host_target
 
-__all__ = ["MAX_THREADS", "Pool", "default_pool"]
+__all__ = ["MAX_THREADS", "Pool", "default_pool", "pool_library"]
 
 MAX_THREADS = 1024
 
@@ -39,8 +39,7 @@ _pool_numbers = itertools.count(1)
 _contexts: list[Any] = []
 
 
-def _has_futex() -> bool:
-    return sys.platform.startswith("linux")
+_HAS_FUTEX = sys.platform.startswith("linux")
 
 
 def _address_of(function: Any) -> int:
@@ -50,7 +49,7 @@ def _address_of(function: Any) -> int:
 
 
 @functools.cache
-def _code(futex: bool) -> Library:
+def pool_library(futex: bool) -> Library:
     """The runner, linked; never unloaded."""
     if sys.platform == "win32":
         imports = {"yield_cpu": _address_of(ctypes.WinDLL("kernel32").SwitchToThread)}
@@ -61,7 +60,7 @@ def _code(futex: bool) -> Library:
             imports["syscall"] = _address_of(libc.syscall)
     target = host_target()
     compiled = default_cache().objects([pool_code.pool_text(target, futex)], target)
-    return link(compiled, ["replay", "worker", "wake"], imports)
+    return link(compiled, pool_code.ENTRY_POINTS, imports)
 
 
 class Pool:
@@ -73,15 +72,18 @@ class Pool:
     """
 
     def __init__(self, *, spin_looks: int = _SPIN_LOOKS, futex: bool | None = None) -> None:
-        self._futex = _has_futex() if futex is None else futex
-        library = _code(self._futex)
+        self.futex: bool = _HAS_FUTEX if futex is None else futex
+        library = pool_library(self.futex)
         memory = np.zeros(pool_code.CONTEXT_BYTES + 64, np.uint8)
         start = -memory.ctypes.data % 64
         self._context = memory[start : start + pool_code.CONTEXT_BYTES]
         _contexts.append(memory)
         self.context_address: int = self._context.ctypes.data
-        self.replay_address = library.address("replay")
-        self._replay = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(self.replay_address)
+        one, two = (ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * n) for n in (1, 2))
+        # The plain native functions: results as numbers, nothing attended to.
+        self.replay_native: Any = two(library.address("replay"))
+        self.replay_entered: Any = two(library.address("replay_entered"))
+        self.enter: Any = one(library.address("enter"))
         self._worker = ctypes.CFUNCTYPE(
             ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
         )(library.address("worker"))
@@ -113,7 +115,7 @@ class Pool:
 
         Raises LubanError if the same table is being replayed on another thread.
         """
-        result = self._replay(table_address, self.context_address, ticks_address)
+        result = self.replay_native(table_address, ticks_address)
         if result:
             self.attend(result, table_address)
 

@@ -29,6 +29,8 @@ SPIN: Final = 152  # i64: looks at EPOCH before a worker sleeps
 LOCK: Final = 192  # i32: 1 while a replay uses the workers
 CONTEXT_BYTES: Final = 256
 
+ENTRY_POINTS: Final = ("replay", "enter", "replay_entered", "worker", "wake")
+
 # What a replay returns.
 RAN, RAN_SHORT_OF_WORKERS, REFUSED_BUSY = 0, 1, 2
 
@@ -277,22 +279,50 @@ entry:
 
 _REPLAY = """
 ; Run %table once; %ticks is null or i64[num_steps + 1]. Returns one of the three results.
-define i32 @replay(ptr %table, ptr %context, ptr %ticks) nounwind {
+define i32 @replay(ptr %table, ptr %ticks) nounwind {
 entry:
-  %busy_at = getelementptr i8, ptr %table, i64 $busy
-  %threads_at = getelementptr i8, ptr %table, i64 $num_threads
+  %entered = call i32 @enter(ptr %table)
+  %refused = icmp eq i32 %entered, 0
+  br i1 %refused, label %leave, label %run
+run:
+  %result = call i32 @replay_entered(ptr %table, ptr %ticks)
+  br label %leave
+leave:
+  %returned = phi i32 [ $refused_busy, %entry ], [ %result, %run ]
+  ret i32 %returned
+}
+
+; Take %table for this thread: 1, or 0 if another replay of it is under way. After a 1 the caller
+; may change the table and what it points to, and must call @replay_entered.
+define i32 @enter(ptr %table) nounwind {
+entry:
+  %context_at = getelementptr i8, ptr %table, i64 $context
+  %context = load ptr, ptr %context_at
   %generation_at = getelementptr i8, ptr %context, i64 $generation
-  %lock_at = getelementptr i8, ptr %context, i64 $lock
-  %workers_at = getelementptr i8, ptr %context, i64 $num_workers
   %generation = load i32, ptr %generation_at
+  %busy_at = getelementptr i8, ptr %table, i64 $busy
   %busy = load atomic i32, ptr %busy_at monotonic, align 4
   %running = icmp eq i32 %busy, %generation
-  br i1 %running, label %refused, label %enter
-enter:
-  %entry_swap = cmpxchg ptr %busy_at, i32 %busy, i32 %generation acquire monotonic, align 4
-  %entered = extractvalue { i32, i1 } %entry_swap, 1
-  br i1 %entered, label %choose, label %refused
-choose:
+  br i1 %running, label %refused, label %try
+try:
+  %swap = cmpxchg ptr %busy_at, i32 %busy, i32 %generation acquire monotonic, align 4
+  %won = extractvalue { i32, i1 } %swap, 1
+  br i1 %won, label %entered, label %refused
+entered:
+  ret i32 1
+refused:
+  ret i32 0
+}
+
+; The replay itself, after a successful @enter.
+define i32 @replay_entered(ptr %table, ptr %ticks) nounwind {
+entry:
+  %context_at = getelementptr i8, ptr %table, i64 $context
+  %context = load ptr, ptr %context_at
+  %busy_at = getelementptr i8, ptr %table, i64 $busy
+  %threads_at = getelementptr i8, ptr %table, i64 $num_threads
+  %lock_at = getelementptr i8, ptr %context, i64 $lock
+  %workers_at = getelementptr i8, ptr %context, i64 $num_workers
   %threads = load i32, ptr %threads_at
   %alone = icmp sle i32 %threads, 1
   br i1 %alone, label %solo, label %try_lock
@@ -326,8 +356,6 @@ leave:
   %returned = phi i32 [ %result, %unlock ], [ $ran, %solo ]
   store atomic i32 0, ptr %busy_at release, align 4
   ret i32 %returned
-refused:
-  ret i32 $refused_busy
 }
 
 ; Tag every step with the new run number, then announce the run.
@@ -374,7 +402,7 @@ announced:
 
 
 def pool_text(target: Target, futex: bool) -> str:
-    """The whole module for `target`: @replay, @worker and @wake are its entry points.
+    """The whole module for `target`; its entry points are in ENTRY_POINTS.
 
     It imports @yield_cpu, and @syscall if `futex`.
     """
@@ -420,6 +448,7 @@ def _offsets() -> dict[str, int]:
     }
     step_table = {
         "busy": table.BUSY,
+        "context": table.CONTEXT,
         "num_threads": table.NUM_THREADS,
         "header_bytes": table.HEADER_BYTES,
         "step_bytes": table.STEP_BYTES,

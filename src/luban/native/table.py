@@ -22,6 +22,7 @@ __all__ = ["Block", "allocate", "recycle"]
 NUM_STEPS: Final = 0  # i64
 BUSY: Final = 8  # i32: the pool generation of the replay that is under way, or another value
 NUM_THREADS: Final = 12  # i32: threads wanted for a replay
+CONTEXT: Final = 16  # ptr: the pool's context
 HEADER_BYTES: Final = 64
 
 # One step: what to run (read only during a replay), then two words on cache lines of their own.
@@ -45,13 +46,13 @@ _lock = threading.Lock()
 class Block:
     """Memory for up to `capacity` steps.
 
-    header   i32[16]
+    header   i64[8]
     steps    i64[capacity, 24]   column = offset in bytes // 8
     """
 
     capacity: int
     address: int
-    header: npt.NDArray[np.int32]
+    header: npt.NDArray[np.int64]
     steps: npt.NDArray[np.int64]
 
 
@@ -67,7 +68,7 @@ def allocate(num_steps: int) -> Block:
     memory = np.zeros(size_bytes + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     memory = memory[start : start + size_bytes]
-    header = memory[:HEADER_BYTES].view(np.int32)
+    header = memory[:HEADER_BYTES].view(np.int64)
     steps = memory[HEADER_BYTES:].view(np.int64).reshape(capacity, STEP_BYTES // 8)
     return Block(capacity, memory.ctypes.data, header, steps)
 

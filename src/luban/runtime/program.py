@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from luban.core.errors import InternalError
 from luban.native import table as layout
+from luban.native.call import bind_replay
 from luban.native.pool import Pool, default_pool
 from luban.native.threads import available_threads
 
@@ -89,9 +90,12 @@ class StepTable:
         weakref.finalize(self, layout.recycle, block).atexit = False
         self._header = block.header
         self._fields = block.steps[: len(steps)]
-        self._header[layout.NUM_STEPS // 4 : layout.HEADER_BYTES // 4] = 0
-        self._header[:2].view(np.int64)[0] = len(steps)
+        self._header[:] = 0
+        self._header[layout.NUM_STEPS // 8] = len(steps)
+        self._header[layout.CONTEXT // 8] = self._pool.context_address
+        self._header_words = block.header.view(np.int32)
         self.address: int = block.address
+        self._replay = bind_replay(self._pool, block.address)
         self._fixed_grain = np.array([step.grain or 0 for step in steps], np.int64)
         self._fields[:, layout.KERNEL // 8] = [step.kernel for step in steps]
         self._fields[:, layout.ARGUMENTS // 8] = [step.arguments for step in steps]
@@ -106,7 +110,7 @@ class StepTable:
     @property
     def num_threads(self) -> int:
         """Threads a replay uses at most, the calling one included."""
-        return int(self._header[layout.NUM_THREADS // 4])
+        return int(self._header_words[layout.NUM_THREADS // 4])
 
     def set_num_threads(self, num_threads: int) -> None:
         """Use at most `num_threads` threads; 1 never touches the pool's workers.
@@ -114,7 +118,7 @@ class StepTable:
         Raises OptionError if the number is out of range.
         """
         self._pool.ensure_threads(num_threads)
-        self._header[layout.NUM_THREADS // 4] = num_threads
+        self._header_words[layout.NUM_THREADS // 4] = num_threads
         self.set_num_programs(self._fields[:, layout.NUM_PROGRAMS // 8])
 
     def set_num_programs(self, num_programs: npt.ArrayLike) -> None:
@@ -144,7 +148,8 @@ class StepTable:
 
     def replay(self) -> None:
         """Run all steps once. Raises LubanError if another thread is running this table."""
-        self._pool.replay(self.address)
+        if result := self._replay():
+            self._pool.attend(result, self.address)
 
     def replay_timed(self) -> npt.NDArray[np.float64]:
         """Run all steps once and time each: f64[len(self)], nanoseconds as the caller saw them."""
