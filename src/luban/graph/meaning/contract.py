@@ -114,8 +114,8 @@ def _convolved(op: Convolution, x: Array, filters: Array) -> Array:
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(tap, op.rhs_dilation, counts, op.strides, strict=True)
         )
-        part = x[:, :, *index].reshape(batch, op.groups, per_group, positions)
-        weight: Array = weights[:, :, :, *tap]
+        part: Array = x[(Ellipsis, *index)].reshape(batch, op.groups, per_group, positions)
+        weight: Array = weights[(Ellipsis, *tap)]
         if per_group == 1:
             result += weight * part
         else:
