@@ -3,6 +3,7 @@
 import ctypes
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -166,14 +167,16 @@ def test_threads_get_their_own_answers_or_are_told_that_it_is_busy() -> None:
 
     def run(number: int) -> None:
         array = source() * number
-        for _ in range(500):
+        while ran.count(number) < 200:
             destination = np.zeros(SHAPE, np.int64)
             result = adder.call(array, destination)
             if result == pool_code.RAN:
                 ran.append(number)
                 if not (destination == array + array[0, 0]).all():
                     wrong.append(number)
-            elif result != pool_code.REFUSED_BUSY:
+            elif result == pool_code.REFUSED_BUSY:
+                time.sleep(0)
+            else:
                 wrong.append(result)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(1, 5)]
@@ -182,7 +185,6 @@ def test_threads_get_their_own_answers_or_are_told_that_it_is_busy() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert set(ran) == {1, 2, 3, 4}
 
 
 def test_bound_replay() -> None:

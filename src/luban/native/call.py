@@ -25,7 +25,14 @@ from luban.native.link import Library, link
 from luban.native.pool import Pool, pool_library
 from luban.native.target import host_target
 
-__all__ = ["DECLINED", "ArrayParameter", "bind_arrays", "bind_replay", "why_no_builtins"]
+__all__ = [
+    "DECLINED",
+    "ArrayParameter",
+    "bind_arrays",
+    "bind_arrays_in_python",
+    "bind_replay",
+    "why_no_builtins",
+]
 
 # What a call returns when an array was not as expected. Nothing has happened then.
 DECLINED = call_code.DECLINED
@@ -78,10 +85,17 @@ def bind_arrays(
     """
     library = _builtins(pool.futex)
     if library is None:
-        return functools.partial(_call_in_python, pool, table_address, tuple(parameters))
+        return bind_arrays_in_python(pool, table_address, parameters)
     return _builtin(
         library.address("call_arrays"), b"call", _METH_FASTCALL, _record(table_address, parameters)
     )
+
+
+def bind_arrays_in_python(
+    pool: Pool, table_address: int, parameters: Sequence[ArrayParameter]
+) -> Callable[..., int]:
+    """The same as `bind_arrays` where builtins cannot be: some fifty times slower."""
+    return functools.partial(_call_in_python, pool, table_address, tuple(parameters))
 
 
 def _call_in_python(

@@ -80,8 +80,9 @@ class Pool:
         _contexts.append(memory)
         self.context_address: int = self._context.ctypes.data
         one, two = (ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * n) for n in (1, 2))
+        self.replay_address = library.address("replay")
         # The plain native functions: results as numbers, nothing attended to.
-        self.replay_native: Any = two(library.address("replay"))
+        self.replay_native: Any = two(self.replay_address)
         self.replay_entered: Any = two(library.address("replay_entered"))
         self.enter: Any = one(library.address("enter"))
         self._worker = ctypes.CFUNCTYPE(
