@@ -1,0 +1,179 @@
+"""If, Loop and Scan, decided and repeated at run time; a constant If is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from luban.core.dims import DimLike, maximum
+from luban.core.types import TensorType, Type
+from luban.frontend.onnx.bodies import Body, read_body
+from luban.frontend.onnx.joining import joined, open_outside
+from luban.frontend.onnx.registry import NodeContext, op
+from luban.graph import build
+from luban.graph.ops.control import If, Loop, Scan
+from luban.ir.node import Graph, Node, node, results_of
+
+__all__: list[str] = []
+
+_MAX_ROUNDS = 8
+
+
+@op("If")
+def if_(ctx: NodeContext, predicate: Node) -> tuple[Node, ...]:
+    """One of two branches; sizes on which they differ are known once it has run."""
+    known = ctx.constant_value(predicate)
+    if known is not None:
+        name = "then_branch" if known.reshape(()) else "else_branch"
+        return read_body(ctx, ctx.body(name), name, (), closed=False).results
+    then, otherwise = (
+        read_body(ctx, ctx.body(name), name, (), closed=True)
+        for name in ("then_branch", "else_branch")
+    )
+    if len(then.results) != len(otherwise.results):
+        raise ctx.wrong(f"branches give {len(then.results)} and {len(otherwise.results)} values")
+    captured = tuple(dict.fromkeys((*then.captured, *otherwise.captured)))
+    names = ctx.importer.names
+    inner, opened = then.inner | otherwise.inner, set[str]()
+    types = tuple(
+        open_outside(joined(a.type, b.type, names, "if_size", opened), inner, names, "if_size")
+        for a, b in zip(then.results, otherwise.results, strict=True)
+    )
+    choice = If(then.closed(captured), otherwise.closed(captured), types)
+    return results_of(node(choice, build.reshape(predicate, ()), *captured))
+
+
+@op("Loop")
+def loop(
+    ctx: NodeContext, limit: Node | None = None, condition: Node | None = None, *initial: Node
+) -> tuple[Node, ...]:
+    """While the condition holds, at most `limit` times; scan outputs are stacked along a new axis."""
+    first_inner = len(ctx.importer.names.created)
+    body, types = _settled(ctx, initial)
+    inner = frozenset(ctx.importer.names.created[first_inner:])
+    trips = _trips(ctx, body, limit, condition)
+    names = ctx.importer.names
+    carried = [open_outside(t, inner, names, "loop_size") for t in types]
+    stacked: list[Type] = []
+    for result in body.results[1 + len(initial) :]:
+        outside = open_outside(result.type, inner, names, "loop_size")
+        if not isinstance(outside, TensorType):
+            raise ctx.wrong(f"a scan output is {outside}, expected a tensor")
+        stacked.append(outside.with_shape((trips, *outside.shape)))
+    captured = body.captured
+    results = [build.reshape(body.results[0], ()), *body.results[1:]]
+    operation = Loop(body.closed(captured, results), len(initial), (*carried, *stacked))
+    at_most = build.constant(-1, "i64") if limit is None else build.maximum(_scalar(limit), 0)
+    start = build.constant(True, "bool") if condition is None else _scalar(condition)
+    return results_of(node(operation, at_most, start, *initial, *captured))
+
+
+def _settled(ctx: NodeContext, initial: Sequence[Node]) -> tuple[Body, list[Type]]:
+    """The body on types that hold at every turn: sizes that change become symbols until none does."""
+    proto = ctx.body("body")
+    counters: list[Type] = [build.constant(0, "i64").type, build.constant(True, "bool").type]
+    types = [x.type for x in initial]
+    failures = len(ctx.importer.failures)
+    opened: set[str] = set()
+    for _ in range(_MAX_ROUNDS):
+        del ctx.importer.failures[failures:]
+        body = read_body(ctx, proto, "body", [*counters, *types], closed=True)
+        if len(body.results) < 1 + len(types):
+            raise ctx.wrong(f"body gives {len(body.results)} values for {len(types)} carried ones")
+        names = ctx.importer.names
+        wider = [
+            joined(t, r.type, names, "carried", opened)
+            for t, r in zip(types, body.results[1:], strict=False)
+        ]
+        if wider == types:
+            return body, types
+        types = wider
+    raise ctx.unsupported(f"carried types {types} keep changing")
+
+
+def _trips(ctx: NodeContext, body: Body, limit: Node | None, condition: Node | None) -> DimLike:
+    """The number of turns if it is known beforehand, else a size that only the run knows."""
+    stays = body.results[0]
+    holds = ctx.constant_value(stays)
+    if limit is not None and (condition is None or ctx.constant_value(condition) == np.True_):
+        sizes = ctx.sizes(limit)
+        if sizes is not None and (stays is body.parameters[1] or holds == np.True_):
+            return maximum(sizes[0], 0)
+    return ctx.fresh("trips")
+
+
+def _scalar(x: Node) -> Node:
+    return build.reshape(x, ())
+
+
+@op("Scan", since=9)
+def scan(ctx: NodeContext, *inputs: Node) -> tuple[Node, ...]:
+    """The body on each slice of the scanned inputs, carrying states along."""
+    count = ctx.int("num_scan_inputs")
+    states, scanned = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    axes = ctx.ints("scan_input_axes", (0,) * count)
+    directions = ctx.ints("scan_input_directions", (0,) * count)
+    return _scan(
+        ctx,
+        states,
+        scanned,
+        [axis % x.tensor.rank for axis, x in zip(axes, scanned, strict=True)],
+        [bool(d) for d in directions],
+    )
+
+
+@op("Scan", since=8)
+def scan_batched(ctx: NodeContext, lengths: Node | None, *inputs: Node) -> tuple[Node, ...]:
+    """Version 8: everything has a leading batch axis, and the scanned axis is the second."""
+    if lengths is not None:
+        raise ctx.unsupported("sequence_lens", "opset 9 Scan without it")
+    count = ctx.int("num_scan_inputs")
+    directions = ctx.ints("directions", (0,) * count)
+    num_states = len(inputs) - count
+    rows = [
+        build.parameter(f"{ctx.loc.path}/row_{i}", x.tensor.with_shape(x.tensor.shape[1:]))
+        for i, x in enumerate(inputs)
+    ]
+    results = _scan(
+        ctx, rows[:num_states], rows[num_states:], [0] * count, [bool(d) for d in directions]
+    )
+    captured = [n for r in results for n in r.operands[0].operands[len(rows) :]]
+    captured = list(dict.fromkeys(captured))
+    if captured:
+        raise ctx.unsupported("a body that uses outer values", "opset 9 Scan")
+    outer = Graph(f"{ctx.loc.path}/rows", tuple(rows), tuple(results))
+    num_results = len(results)
+    operation = Scan(
+        outer, 0, (0,) * len(rows), (False,) * len(rows), (0,) * num_results, (False,) * num_results
+    )
+    return results_of(node(operation, *inputs))
+
+
+def _scan(
+    ctx: NodeContext,
+    states: Sequence[Node],
+    scanned: Sequence[Node],
+    axes: Sequence[int],
+    reverse: Sequence[bool],
+) -> tuple[Node, ...]:
+    slices = [
+        x.tensor.with_shape(s for i, s in enumerate(x.tensor.shape) if i != axis)
+        for axis, x in zip(axes, scanned, strict=True)
+    ]
+    body = read_body(
+        ctx, ctx.body("body"), "body", [*(s.type for s in states), *slices], closed=True
+    )
+    stacked = body.results[len(states) :]
+    out_axes = ctx.ints("scan_output_axes", (0,) * len(stacked))
+    out_reverse = ctx.ints("scan_output_directions", (0,) * len(stacked))
+    captured = body.captured
+    operation = Scan(
+        body.closed(captured),
+        len(states),
+        tuple(axes),
+        tuple(reverse),
+        tuple(a % (r.tensor.rank + 1) for a, r in zip(out_axes, stacked, strict=True)),
+        tuple(bool(d) for d in out_reverse),
+    )
+    return results_of(node(operation, *states, *scanned, *captured))

@@ -1,0 +1,103 @@
+"""The onnx package's own node tests: 1,884 small models with inputs and expected outputs.
+
+Whatever runs models (the evaluator, the compiled path) runs all of them. The cases that do not pass stand in
+`support_table.toml` with a reason; a case that passes although it stands there fails, so the table stays true.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+TABLE = Path(__file__).with_name("support_table.toml")
+Run = Callable[[onnx.ModelProto, Sequence[Any]], Sequence[Any]]
+
+
+@cache
+def cases() -> dict[str, Any]:
+    """Every node test by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests compute expected values that overflow on purpose
+        return {case.name: case for case in collect_testcases(None)}
+
+
+@cache
+def unsupported(path: str) -> Mapping[str, str]:
+    """Test name -> reason for those that do not pass on a path: "evaluate" or "compiled"."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    rows = [*table.get("both", []), *table.get(path, [])]
+    return {name: row["reason"] for row in rows for name in row["tests"]}
+
+
+@cache
+def random_outputs() -> Mapping[str, str]:
+    """Test name -> why its values are random: shape, dtype and statistics are compared instead."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return {name: row["reason"] for row in table["random"] for name in row["tests"]}
+
+
+def check(name: str, run: Run) -> None:
+    """Run one case. Raises AssertionError if an output differs from the expected one."""
+    case = cases()[name]
+    for inputs, expected in case.data_sets:
+        outputs = run(case.model, [_plain(value) for value in inputs])
+        wanted = [_plain(value) for value in expected]
+        assert len(outputs) == len(wanted), f"{len(outputs)} outputs, expected {len(wanted)}"
+        for got, want in zip(outputs, wanted, strict=True):
+            if name in random_outputs():
+                compare_statistics(got, want)
+            else:
+                compare(got, want, case.rtol, case.atol)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        value = numpy_helper.to_array(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "USTO":
+        return np.array([_text(v) for v in np.ravel(value)], object).reshape(np.shape(value))
+    return value
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def compare(got: Any, want: Any, rtol: float, atol: float) -> None:
+    """Equal kinds, dtypes and shapes, and values within the bounds; NaN equals NaN."""
+    if want is None or isinstance(want, list):
+        assert (got is None) == (want is None)
+        assert len(got or []) == len(want or [])
+        for g, w in zip(got or [], want or [], strict=True):
+            compare(g, w, rtol, atol)
+        return
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
+    assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
+    if want.dtype.kind in "Ob":
+        np.testing.assert_array_equal(got, want)
+    elif want.dtype.kind in "iu":
+        np.testing.assert_array_equal(got, want)
+    elif want.dtype.kind in "fc" and want.dtype.itemsize >= 4:
+        np.testing.assert_allclose(got, want, rtol, atol)
+    else:
+        np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol, atol)
+
+
+def compare_statistics(got: Any, want: Any) -> None:
+    """Equal dtype and shape; mean and spread within what as many random numbers allow."""
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    spread = max(a.std(), b.std()) + 1e-6
+    assert abs(a.mean() - b.mean()) < 6 * spread / np.sqrt(a.size)
