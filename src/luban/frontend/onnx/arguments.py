@@ -1,0 +1,70 @@
+"""Values of arguments that a handler must know while it builds: axes, sizes, counts.
+
+A value that only the run knows raises `RunTimeValueNeeded`: the importer then puts off building the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from luban.core import dims
+from luban.core.dims import Dim, DimLike, symbol
+from luban.core.errors import ShapeError
+from luban.frontend.onnx.context import NodeContext
+from luban.ir.node import Node
+
+__all__ = [
+    "axes_in_order",
+    "axis_from",
+    "quotient",
+    "whole_number",
+    "whole_numbers",
+]
+
+
+def whole_numbers(ctx: NodeContext, value: Node) -> tuple[int, ...]:
+    """The elements as ints. Raises RunTimeValueNeeded if one is symbolic or known to the run only."""
+    return tuple(int(v) for v in ctx.static(value).ravel())
+
+
+def whole_number(ctx: NodeContext, value: Node) -> int:
+    """The only element as an int. Raises RunTimeValueNeeded as `whole_numbers` does."""
+    numbers = whole_numbers(ctx, value)
+    if len(numbers) != 1:
+        raise ShapeError(f"value is {value.tensor}, expected one element")
+    return numbers[0]
+
+
+def axis_from(axis: int, rank: int, what: str = "axis") -> int:
+    """The axis counted from the front. Raises ShapeError if it is outside.
+
+    >>> axis_from(-1, 3)
+    2
+    """
+    if not -rank <= axis < rank:
+        raise ShapeError(
+            f"{what} is {axis}, expected {-rank} to {rank - 1} for {rank} axes",
+        )
+    return axis % rank if rank else axis
+
+
+def axes_in_order(axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """The axes counted from the front, ascending. Raises ShapeError if one is outside or repeats."""
+    counted = sorted(axis_from(axis, rank) for axis in axes)
+    if len(set(counted)) != len(counted):
+        raise ShapeError(f"axes {counted} repeat, expected each one once")
+    return tuple(counted)
+
+
+def quotient(total: DimLike, part: DimLike) -> DimLike:
+    """total / part for sizes known to divide; common symbols cancel even where they may be 0.
+
+    >>> n = symbol("n")
+    >>> quotient(12 * n, 4 * n)
+    3
+    """
+    found = dims.symbols(total) | dims.symbols(part)
+    positive: dict[str, DimLike] = {s.name: symbol(s.name, max(s.low, 1), s.high) for s in found}
+    original: dict[str, DimLike] = {s.name: symbol(s.name, s.low, s.high) for s in found}
+    divided = dims.floor_div(dims.substitute(total, positive), dims.substitute(part, positive))
+    return dims.substitute(divided, original) if isinstance(divided, Dim) else divided
