@@ -6,6 +6,7 @@ control flow is structured.
 """
 
 from luban.tile.builder import Branch, FunctionBuilder, Loop, WhileLoop
+from luban.tile.evaluate import run
 from luban.tile.expr import Expr, Operand
 from luban.tile.function import Access, Function, Module, Operation, Param, Region, Value
 from luban.tile.memory_ops import (
@@ -46,7 +47,10 @@ from luban.tile.ops import (
     Transpose,
     Unary,
 )
+from luban.tile.parse import parse
+from luban.tile.text import to_text
 from luban.tile.types import BOOL, I64, Ptr, TileType, pointer_type, tile_type
+from luban.tile.verify import verify
 
 __all__ = [
     "BINARY",
@@ -100,6 +104,10 @@ __all__ = [
     "Value",
     "While",
     "WhileLoop",
+    "parse",
     "pointer_type",
+    "run",
     "tile_type",
+    "to_text",
+    "verify",
 ]

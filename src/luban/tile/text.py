@@ -28,7 +28,7 @@ from luban.tile.memory_ops import Call, If
 from luban.tile.op import TileOp
 from luban.tile.ops import Binary, Compare, Constant, Unary
 
-__all__ = ["Names", "operation_text", "to_text"]
+__all__ = ["Names", "function_names", "operation_text", "to_text"]
 
 # Fields that the mnemonic or the result types say already.
 _SAID_ELSEWHERE: dict[type[TileOp], frozenset[str]] = {
@@ -53,6 +53,7 @@ class Names:
                 self._names[param.value] = f"%{param.name}"
 
     def __call__(self, value: Value) -> str:
+        """The name of this value: "%" and a number, or the name of a parameter."""
         name = self._names.get(value)
         if name is None:
             name = self._names[value] = f"%{self._next}"
@@ -126,6 +127,14 @@ def _operation_lines(operation: Operation, names: Names, indent: str) -> Iterato
         yield from _region_lines(region, names, indent, _params(region.params, names))
         head = indent + "}"
     yield head
+
+
+def function_names(function: Function) -> Names:
+    """The names that the values of a function print with."""
+    names = Names(function)
+    for _ in _region_lines(function.body, names, "", ""):
+        pass
+    return names
 
 
 def _function_lines(function: Function) -> Iterator[str]:
