@@ -21,6 +21,7 @@ from luban.core.types import TensorType
 from luban.graph.bind import bind_all, bind_symbols
 from luban.graph.meaning import MEANING
 from luban.graph.meaning.context import Context, Precision, Value, conform
+from luban.graph.order import execution_order
 from luban.ir.node import GetItem, Graph, Node, Parameter
 
 __all__ = ["bind_symbols", "evaluate", "evaluate_node", "ordered_inputs"]
@@ -156,7 +157,7 @@ def _run(
     precision: Precision,
     observe: Observer | None,
 ) -> tuple[Value, ...]:
-    order = graph.nodes()
+    order = execution_order(graph)
     uses: dict[Node, int] = {}
     for used in (*(o for n in order for o in n.operands), *graph.results):
         uses[used] = uses.get(used, 0) + 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -109,13 +111,14 @@ def _convolved(op: Convolution, x: Array, filters: Array) -> Array:
     if not positions:
         return result.reshape(batch, outputs, *counts)
     weights = filters.reshape(op.groups, outputs // op.groups, per_group, *window)
-    for tap in product(*(range(k) for k in window)):
-        index = tuple(
+    taps: Iterator[tuple[Any, ...]] = product(*(range(k) for k in window))
+    for tap in taps:
+        index: tuple[Any, ...] = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(tap, op.rhs_dilation, counts, op.strides, strict=True)
         )
-        part: Array = x[(Ellipsis, *index)].reshape(batch, op.groups, per_group, positions)
-        weight: Array = weights[(Ellipsis, *tap)]
+        part = x[..., *index].reshape(batch, op.groups, per_group, positions)
+        weight: Array = weights[(..., *tap)]
         if per_group == 1:
             result += weight * part
         else:
