@@ -181,7 +181,7 @@ def _block_index(
     num_kept = sum(not d for d in dropped)
     index, position = [], 0
     for start, size, drop in zip(starts, window, dropped, strict=True):
-        place = start.reshape(*start.shape, *[1] * num_kept)
+        place = start.reshape((*start.shape, *[1] * num_kept))
         if not drop:
             offset = [1] * (batch_rank + num_kept)
             offset[batch_rank + position] = size
