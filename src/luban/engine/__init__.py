@@ -1,0 +1,1 @@
+"""The only place that knows every layer: compile, run, check, explain."""

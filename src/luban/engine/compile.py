@@ -1,0 +1,80 @@
+"""Graph to executors: optimise, lower, compile, link, for the main graph and every sub-graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from luban.engine.executor import Executor
+from luban.engine.kernels import LinkedKernel, Lowered, link_kernels, lower_fusions
+from luban.engine.pipeline import PassReport, optimise
+from luban.engine.program import build_program
+from luban.graph.ops.control import sub_graphs
+from luban.graph.ops.fusion import Fusion
+from luban.ir.node import Graph, Node
+from luban.native.cache import Cache, default_cache
+from luban.native.target import Target, default_target
+from luban.native.threads import available_threads
+
+__all__ = ["Compiled", "compile_graph"]
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A compiled graph with everything that `explain` tells about it."""
+
+    source: Graph
+    optimised: Graph
+    executor: Executor
+    reports: list[PassReport]
+    lowered: dict[Node, Lowered]
+    kernels: dict[Node, LinkedKernel]
+    declined: dict[Node, str]
+    target: Target
+
+
+def all_graphs(graph: Graph) -> list[Graph]:
+    """The graph and every control-flow sub-graph in it."""
+    found: list[Graph] = []
+    stack = [graph]
+    while stack:
+        current = stack.pop()
+        found.append(current)
+        for n in current.nodes():
+            if not isinstance(n.op, Fusion):
+                stack.extend(sub_graphs(n.op).values())
+    return found
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    num_threads: int | None = None,
+    without: Collection[str] = (),
+    target: Target | None = None,
+    cache: Cache | None = None,
+) -> Compiled:
+    """Compile a graph for this machine.
+
+    num_threads  threads of a call; default: the CPUs this process may use
+    without      names of passes to leave out
+    """
+    target = target or default_target()
+    cache = cache or default_cache()
+    threads = num_threads or available_threads()
+    optimised, reports = optimise(graph, without)
+    graphs = all_graphs(optimised)
+    fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
+    lowered, declined = lower_fusions(fusions, target)
+    kernels = link_kernels(lowered, target, cache)
+    executors: dict[Graph, Executor] = {}
+
+    def run(sub: Graph, values: Sequence[Any], sizes: dict[str, int]) -> tuple[Any, ...]:
+        return tuple(executors[sub].run(values, sizes))
+
+    for g in graphs:
+        executors[g] = Executor(build_program(g, kernels, declined), threads, run)
+    return Compiled(
+        graph, optimised, executors[optimised], reports, lowered, kernels, declined, target
+    )

@@ -1,0 +1,94 @@
+"""Fusions to machine code: lower each, compile what the cache does not have, link."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from luban.codegen.llvm import emit, scratch_bytes
+from luban.core.dims import DimLike
+from luban.graph.ops.fusion import Fusion
+from luban.ir.node import Node
+from luban.lower.emit import lower_nest
+from luban.lower.kernel import Argument, Kernel
+from luban.lower.trace import Declined
+from luban.native.cache import Cache
+from luban.native.link import Library, link
+from luban.native.target import Target
+from luban.tile.function import Module
+from luban.tile.text import to_text
+
+__all__ = ["LinkedKernel", "Lowered", "lower_fusions", "link_kernels"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The kernel of one fusion under a name made from its content."""
+
+    name: str
+    kernel: Kernel
+    scratch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedKernel:
+    """Machine code of one fusion: where it starts, what to bind, how many programs to run.
+
+    scratch_bytes  bytes per thread behind the extra last argument; 0: there is none
+    """
+
+    name: str
+    address: int
+    arguments: tuple[Argument, ...]
+    num_programs: DimLike
+    scratch_bytes: int
+    library: Library
+
+
+def _named(module: Module, name: str) -> Module:
+    functions = tuple(
+        replace(f, name=name) if f.name == module.entry else f for f in module.functions
+    )
+    return Module(functions, name)
+
+
+def lower_fusions(
+    nodes: Sequence[Node], target: Target
+) -> tuple[dict[Node, Lowered], dict[Node, str]]:
+    """(kernels, reasons): what each fusion node was lowered to, or why it has no kernel."""
+    lowered: dict[Node, Lowered] = {}
+    declined: dict[Node, str] = {}
+    for n in nodes:
+        assert isinstance(n.op, Fusion)
+        try:
+            kernel = lower_nest("kernel", n.op.body, target.vector_bits // 8)
+        except Declined as reason:
+            declined[n] = str(reason)
+            continue
+        digest = hashlib.sha256(to_text(kernel.module).encode()).hexdigest()
+        name = f"{n.op.kind}_{digest[:16]}"
+        kernel = replace(kernel, module=_named(kernel.module, name))
+        lowered[n] = Lowered(name, kernel, scratch_bytes(kernel.module))
+    return lowered, declined
+
+
+def link_kernels(
+    lowered: Mapping[Node, Lowered], target: Target, cache: Cache
+) -> dict[Node, LinkedKernel]:
+    """Compile each distinct kernel once, in parallel, and link it."""
+    modules = {item.name: item.kernel.module for item in lowered.values()}
+    texts = [emit(module, target) for module in modules.values()]
+    objects = cache.objects(texts, target)
+    libraries = {name: link([data], [name]) for name, data in zip(modules, objects, strict=True)}
+    return {
+        n: LinkedKernel(
+            item.name,
+            libraries[item.name].address(item.name),
+            item.kernel.arguments,
+            item.kernel.num_programs,
+            item.scratch_bytes,
+            libraries[item.name],
+        )
+        for n, item in lowered.items()
+    }

@@ -1,0 +1,158 @@
+"""A fused graph as an ordered list of steps over values: what the executor runs.
+
+Values are numbered. A reshape shares its operand's storage; everything else has its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from luban.core.types import TupleType, Type
+from luban.engine.kernels import LinkedKernel
+from luban.graph.ops.data import Constant
+from luban.graph.ops.structure import Reshape
+from luban.ir.node import GetItem, Graph, Node, Parameter
+
+__all__ = ["HostStep", "Launch", "Program", "Value", "build_program"]
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """One value of the program. `storage` is the value whose memory it uses (itself, mostly).
+
+    origin: "input", "constant", "launch" (written by a kernel) or "host" (made by a host step).
+    """
+
+    number: int
+    type: Type
+    origin: str
+    storage: Value | None = None
+    constant: np.ndarray[Any, Any] | None = None
+
+    @property
+    def root(self) -> Value:
+        """The value that owns the memory."""
+        return self if self.storage is None else self.storage.root
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """Run one kernel."""
+
+    node: Node
+    kernel: LinkedKernel
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostStep:
+    """Run one node by its meaning, in Python. `reason` says why; `explain` shows it."""
+
+    node: Node
+    reason: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+Step = Launch | HostStep
+
+
+@dataclass(slots=True)
+class Program:
+    """Steps in order, and the values that go in and come out."""
+
+    graph: Graph
+    values: list[Value] = field(default_factory=list)
+    inputs: tuple[Value, ...] = ()
+    outputs: tuple[Value, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def stages(self) -> list[list[Step]]:
+        """Runs of launches, and host steps alone: each stage of launches is one native call."""
+        found: list[list[Step]] = []
+        for step in self.steps:
+            if isinstance(step, Launch) and found and isinstance(found[-1][0], Launch):
+                found[-1].append(step)
+            else:
+                found.append([step])
+        return found
+
+
+def build_program(
+    graph: Graph, kernels: Mapping[Node, LinkedKernel], reasons: Mapping[Node, str]
+) -> Program:
+    """The steps of a fused graph, launches as early as their operands allow so that they run together."""
+    program = Program(graph)
+    value_of: dict[Node, Value] = {}
+    parts: dict[Node, tuple[Value, ...]] = {}
+
+    def new(type_: Type, origin: str, storage: Value | None = None) -> Value:
+        value = Value(len(program.values), type_, origin, storage)
+        program.values.append(value)
+        return value
+
+    for n in _launches_first(graph, kernels):
+        op = n.op
+        if isinstance(op, Parameter):
+            value_of[n] = new(n.type, "input")
+        elif isinstance(op, Constant):
+            value_of[n] = new(n.type, "constant")
+            value_of[n].constant = np.ascontiguousarray(op.value.array)
+        elif isinstance(op, GetItem):
+            value_of[n] = parts[n.operands[0]][op.index]
+        elif isinstance(op, Reshape):
+            source = value_of[n.operands[0]]
+            value_of[n] = new(n.type, source.origin, source)
+        else:
+            operands = tuple(value_of[operand] for operand in n.operands)
+            origin = "launch" if n in kernels else "host"
+            types = n.type.items if isinstance(n.type, TupleType) else (n.type,)
+            results = tuple(new(t, origin) for t in types)
+            parts[n] = results
+            value_of[n] = results[0]
+            if n in kernels:
+                program.steps.append(Launch(n, kernels[n], operands, results))
+            else:
+                reason = reasons.get(n, f"{op.name} has no kernel")
+                program.steps.append(HostStep(n, reason, operands, results))
+    program.inputs = tuple(
+        value_of[p] if p in value_of else new(p.type, "input") for p in graph.parameters
+    )
+    program.outputs = tuple(value_of[r] for r in graph.results)
+    return program
+
+
+def _launches_first(graph: Graph, kernels: Mapping[Node, LinkedKernel]) -> list[Node]:
+    """A topological order that puts a host step off while anything else can run."""
+    order = graph.nodes()
+    waiting = {n: len(set(n.operands)) for n in order}
+    users: dict[Node, list[Node]] = {n: [] for n in order}
+    for n in order:
+        for operand in set(n.operands):
+            users[operand].append(n)
+    position = {n: i for i, n in enumerate(order)}
+
+    def is_host(n: Node) -> bool:
+        return n not in kernels and not isinstance(n.op, (Parameter, Constant, GetItem, Reshape))
+
+    ready = [n for n in order if not waiting[n]]
+    soon = sorted((n for n in ready if not is_host(n)), key=position.__getitem__)
+    late = sorted((n for n in ready if is_host(n)), key=position.__getitem__)
+    result: list[Node] = []
+    soon_heap = [(position[n], n) for n in soon]
+    late_heap = [(position[n], n) for n in late]
+    while soon_heap or late_heap:
+        _, n = heapq.heappop(soon_heap or late_heap)
+        result.append(n)
+        for user in users[n]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(late_heap if is_host(user) else soon_heap, (position[user], user))
+    return result

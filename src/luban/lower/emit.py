@@ -1,0 +1,434 @@
+"""A loop nest as a tile program: rows of kept axes over the grid, one axis in vector lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from luban.core import dims
+from luban.core.dims import DimLike
+from luban.core.dtypes import DType
+from luban.core.errors import InternalError
+from luban.ir.node import Graph, Node
+from luban.lower import maths
+from luban.lower.affine import Linear
+from luban.lower.kernel import Argument, Kernel, Operand, Result
+from luban.lower.nest import Group, Nest, Reduction, Write, build_nest
+from luban.lower.trace import Ref
+from luban.tile.builder import FunctionBuilder
+from luban.tile.expr import Expr
+
+__all__ = ["Scope", "lower_nest"]
+
+_WORK = 16384  # elements that one program should touch: long enough to pay for its claim
+_LANE_CHUNK = 4096  # a longer row is cut over several programs
+_REDUCE_TILE = {
+    "sum": "sum",
+    "product": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "and": "and",
+    "or": "or",
+}
+_COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum",
+            "and": "bitwise_and", "or": "bitwise_or"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The axis that runs along a tile: lane i is at `base + i`; `mask` if not all lanes are inside."""
+
+    axis: int
+    base: Expr
+    width: int
+    mask: Expr | None
+
+
+class Scope:
+    """Emits loop-body values into a builder; knows where each loop axis stands."""
+
+    def __init__(self, b: FunctionBuilder, body: Graph, nest: Nest) -> None:
+        self.b = b
+        self.nest = nest
+        self.arguments: list[Argument] = []
+        self._pointers: dict[Node, Expr] = {}
+        self._sizes: dict[DimLike, Expr] = {}
+        self._memo: list[dict[Ref, Expr]] = [{}]
+        self.place: dict[int, Expr] = {}
+        self.lanes: Lanes | None = None
+        for i, parameter in enumerate(body.parameters):
+            pointer = b.pointer(f"x{i}", parameter.tensor.dtype, access="read")
+            self._pointers[parameter] = pointer
+            self.arguments.append(Operand(i))
+        self.results: list[Expr] = []
+        for i, root in enumerate(body.results):
+            self.results.append(b.pointer(f"y{i}", root.tensor.dtype, access="write"))
+            self.arguments.append(Result(i))
+
+    def size(self, value: DimLike) -> Expr:
+        """A size as an i64: a constant, or a parameter that the host fills in."""
+        if isinstance(value, int):
+            return self.b.constant(value)
+        if value not in self._sizes:
+            self._sizes[value] = self.b.scalar(f"n{len(self._sizes)}")
+            self.arguments.append(value)
+        return self._sizes[value]
+
+    @contextmanager
+    def inner(self) -> Iterator[None]:
+        """Values emitted inside are forgotten at the end, as they are not visible after it."""
+        self._memo.append({})
+        yield
+        self._memo.pop()
+
+    def set(self, ref: Ref, value: Expr) -> None:
+        """State the value of a ref: the result of a reduction."""
+        self._memo[-1][ref] = value
+
+    def value(self, ref: Ref) -> Expr:
+        """The ref's value at the present place: a scalar, or a tile along the lanes."""
+        for memo in reversed(self._memo):
+            if ref in memo:
+                return memo[ref]
+        stack = [ref]
+        while stack:
+            current = stack[-1]
+            missing = [r for r in _inputs(current) if not self.known(r)]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if not self.known(current):
+                self._memo[-1][current] = self._emit(current)
+        return self._memo[-1][ref]
+
+    def known(self, ref: Ref) -> bool:
+        """True if the value has been emitted and is visible here."""
+        return any(ref in memo for memo in self._memo)
+
+    def linear(self, form: Linear) -> tuple[Expr, DimLike | Expr, Expr | None]:
+        """(start, stride along the lanes, offsets per lane) of an index; offsets if it is not linear in the lanes."""
+        start = self.size(form.constant)
+        stride: DimLike = 0
+        scattered: Expr | None = None
+        for axis, coefficient in form.axes:
+            if self.lanes is not None and axis == self.lanes.axis:
+                stride = coefficient
+                start = start + self.lanes.base * self.size(coefficient)
+            elif axis in self.place:
+                start = start + self.place[axis] * self.size(coefficient)
+        for ref, coefficient in form.values:
+            term = self.value(ref) * self.size(coefficient)
+            if term.shape:
+                scattered = term if scattered is None else scattered + term
+            else:
+                start = start + term
+        return start, stride, scattered
+
+    def _along(self, start: Expr, stride: DimLike, scattered: Expr | None) -> Expr:
+        if stride != 0 and self.lanes is not None:
+            start = start + self.b.arange(self.lanes.width) * self.size(stride)
+        return start if scattered is None else start + scattered
+
+    def _emit(self, ref: Ref) -> Expr:
+        b = self.b
+        match ref.kind:
+            case "constant":
+                return b.constant(ref.value, ref.dtype)
+            case "scalar":
+                return self.size(ref.value)
+            case "index":
+                assert ref.offset is not None
+                start, stride, scattered = self.linear(ref.offset)
+                assert not isinstance(stride, Expr)
+                return self._along(start, stride, scattered)
+            case "load":
+                return self._load(ref)
+            case "cast":
+                return b.cast(self.value(ref.args[0]), ref.dtype, saturate=bool(ref.value))
+            case "bitcast":
+                return b.bitcast(self.value(ref.args[0]), ref.dtype)
+            case "stage":
+                raise InternalError(f"reduction {ref.value} is used before it is computed")
+        return maths.apply(b, ref.kind, tuple(self.value(arg) for arg in ref.args))
+
+    def _load(self, ref: Ref) -> Expr:
+        assert ref.offset is not None and ref.operand is not None
+        pointer = self._pointers[ref.operand]
+        start, stride, scattered = self.linear(ref.offset)
+        mask = self.all_of(ref.args)
+        if scattered is None and stride == 0 and (mask is None or not mask.shape):
+            return self.b.load(pointer, start, (), mask=mask)
+        if self.lanes is None:
+            raise InternalError("a load varies along lanes that do not exist")
+        if self.lanes.mask is not None:
+            mask = self.lanes.mask if mask is None else self.b.binary("and", mask, self.lanes.mask)
+        if scattered is not None:
+            assert not isinstance(stride, Expr)
+            return self.b.gather(pointer, self._along(start, stride, scattered), mask=mask)
+        assert not isinstance(stride, Expr)
+        strides = [stride if isinstance(stride, int) else self.size(stride)]
+        return self.b.load(pointer, start, (self.lanes.width,), strides, mask=mask)
+
+    def all_of(self, guards: Sequence[Ref]) -> Expr | None:
+        """One mask that holds where all guards do; None for no guards."""
+        mask: Expr | None = None
+        for guard in guards:
+            value = self.value(guard)
+            mask = value if mask is None else self.b.binary("and", mask, value)
+        return mask
+
+    def store(self, write: Write) -> None:
+        """Store a value at the present place."""
+        value = self.value(write.value)
+        start, stride, scattered = self.linear(write.offset)
+        if scattered is not None or isinstance(stride, Expr):
+            raise InternalError("a store at computed places")
+        pointer = self.results[write.result]
+        if self.lanes is None or stride == 0:
+            self.b.store(pointer, start, value)
+            return
+        strides = [stride if isinstance(stride, int) else self.size(stride)]
+        self.b.store(
+            pointer, start, value, strides, shape=(self.lanes.width,), mask=self.lanes.mask
+        )
+
+    def hoist(self, refs: Sequence[Ref], blocked: frozenset[int]) -> None:
+        """Emit now what does not depend on the axes in `blocked` nor on reductions still to come."""
+        for ref in refs:
+            if self.known(ref) or ref.kind in ("constant", "stage"):
+                continue
+            moving = {axis for axis, _ in ref.offset.axes} if ref.offset is not None else set()
+            if not moving & blocked and all(
+                self.known(r) or r.kind == "constant" for r in _inputs(ref)
+            ):
+                self.value(ref)
+
+
+def _inputs(ref: Ref) -> list[Ref]:
+    values = [value for value, _ in ref.offset.values] if ref.offset is not None else []
+    return [*ref.args, *values]
+
+
+def lower_nest(name: str, body: Graph, vector_bytes: int) -> Kernel:
+    """The kernel of a fusion body. Raises Declined if it has no loop form."""
+    nest = build_nest(body)
+    b = FunctionBuilder(name)
+    return _Writer(b, Scope(b, body, nest), nest, vector_bytes).kernel()
+
+
+class _Writer:
+    """Writes the loops of one nest."""
+
+    def __init__(self, b: FunctionBuilder, scope: Scope, nest: Nest, vector_bytes: int) -> None:
+        self.b = b
+        self.scope = scope
+        self.nest = nest
+        self.needed = nest.needed()
+        lane = self._lane_group()
+        self.lane = lane
+        self.lane_reduced = lane is not None and lane in nest.reduced
+        self.width = self._width(vector_bytes)
+
+    def _lane_group(self) -> Group | None:
+        """The axis with the cheapest accesses: contiguous or repeated loads and stores, and not tiny."""
+        candidates = [*self.nest.kept[-1:], *self.nest.reduced[-1:]]
+        forms = [r.offset for r in self.needed if r.kind == "load" and r.offset is not None]
+        stores = [w.offset for w in self.nest.writes]
+
+        def score(group: Group) -> tuple[int, int]:
+            steps = [f.coefficient(group.axis) for f in (*forms, *stores)]
+            good = sum(1 if step in (0, 1) else -2 for step in steps)
+            wide = 0 if isinstance(group.size, int) and group.size < 8 else 1
+            return wide, good
+
+        return max(candidates, key=score, default=None)
+
+    def _width(self, vector_bytes: int) -> int:
+        heavy = sum(ref.kind in maths.HEAVY for ref in self.needed)
+        floats = [ref.dtype for ref in self.needed if ref.dtype.is_numeric]
+        widest = max((dtype.size_bytes for dtype in floats), default=1)
+        lanes = max(vector_bytes // min(max(widest, 1), 4), 1)
+        width = lanes if heavy or len(self.needed) > 24 else 4 * lanes
+        size = self.lane.size if self.lane is not None else 1
+        if isinstance(size, int):
+            while width > 1 and width // 2 >= size:
+                width //= 2
+        return width
+
+    def kernel(self) -> Kernel:
+        """The finished kernel."""
+        kept = [g for g in self.nest.kept if g is not self.lane]
+        lane_size: DimLike = 1 if self.lane is None or self.lane_reduced else self.lane.size
+        rows = dims.num_elements(g.size for g in kept)
+        chunks = dims.ceil_div(lane_size, _LANE_CHUNK)
+        inner = dims.num_elements(g.size for g in self.nest.reduced)
+        work = dims.maximum(dims.minimum(lane_size, _LANE_CHUNK) * dims.maximum(inner, 1), 1)
+        per_program = dims.maximum(dims.floor_div(_WORK, work), 1)
+        num_programs = dims.ceil_div(rows, per_program) * chunks
+        self._programs(kept, rows, per_program, chunks)
+        module = self.b.finish_module()
+        return Kernel(module, tuple(self.scope.arguments), num_programs)
+
+    def _programs(
+        self, kept: list[Group], rows: DimLike, per_program: DimLike, chunks: DimLike
+    ) -> None:
+        b, scope = self.b, self.scope
+        program = b.program_id()
+        block, chunk = program, b.constant(0)
+        if chunks != 1:
+            count = scope.size(chunks)
+            block = program // count
+            chunk = program - block * count
+        scope.hoist(self.needed, frozenset(scope.nest.trace.sizes))
+        first = block * scope.size(per_program)
+        last = b.min(first + scope.size(per_program), scope.size(rows))
+        with b.for_(first, last, 1) as loop, scope.inner():
+            rest = loop.index
+            for group in reversed(kept[1:]):
+                size = scope.size(group.size)
+                above = rest // size
+                scope.place[group.axis] = rest - above * size
+                rest = above
+            if kept:
+                scope.place[kept[0].axis] = rest
+            moving = {g.axis for g in (*self.nest.reduced, *([self.lane] if self.lane else []))}
+            scope.hoist(self.needed, frozenset(moving))
+            if self.lane is None or self.lane_reduced:
+                self._row()
+            else:
+                self._lane_blocks(chunk)
+            loop.yield_()
+
+    def _lane_blocks(self, chunk: Expr) -> None:
+        assert self.lane is not None
+        size = self.scope.size(self.lane.size)
+        if isinstance(self.lane.size, int) and self.lane.size <= _LANE_CHUNK:
+            start, stop = self.b.constant(0), size
+        else:
+            start = chunk * _LANE_CHUNK
+            stop = self.b.min(start + _LANE_CHUNK, size)
+        exact = isinstance(self.lane.size, int) and self.lane.size % self.width == 0
+        self._over_lanes(self.lane, start, stop, exact, (), lambda _: (self._row(), ())[1])
+
+    def _over_lanes(
+        self,
+        group: Group,
+        start: Expr,
+        stop: Expr,
+        exact: bool,
+        carried: Sequence[Expr],
+        body: Callable[[Sequence[Expr]], Sequence[Expr]],
+    ) -> Sequence[Expr]:
+        """Full tiles from start to stop, then a masked rest unless `exact`."""
+        b, scope, width = self.b, self.scope, self.width
+        whole = stop if exact else start + (stop - start) // width * width
+        with b.for_(start, whole, width, carried=carried) as loop, scope.inner():
+            scope.lanes = Lanes(group.axis, loop.index, width, None)
+            loop.yield_(*body(loop.carried))
+        scope.lanes = None
+        if exact:
+            return loop.results
+        with b.if_(whole < stop) as branch:
+            with branch.then(), scope.inner():
+                mask = b.arange(width) < stop - whole
+                scope.lanes = Lanes(group.axis, whole, width, mask)
+                results = body(loop.results)
+                if carried:
+                    branch.yield_(*results)
+                scope.lanes = None
+            if carried:
+                with branch.otherwise():
+                    branch.yield_(*loop.results)
+        return branch.results
+
+    def _row(self) -> None:
+        """Everything that happens at one place of the kept axes (or one tile of places)."""
+        moving = frozenset(g.axis for g in self.nest.reduced)
+        for reduction in self.nest.reductions:
+            self.scope.hoist(self.needed, moving)
+            self.scope.set(reduction.result, self._reduce(reduction))
+        self.scope.hoist(self.needed, moving)
+        for write in self.nest.writes:
+            if not write.per_element:
+                self.scope.store(write)
+        each = [write for write in self.nest.writes if write.per_element]
+        if each:
+            self._over_reduced((), lambda _: ([self.scope.store(w) for w in each], ())[1])
+
+    def _over_reduced(
+        self,
+        carried: Sequence[Expr],
+        body: Callable[[Sequence[Expr]], Sequence[Expr]],
+        depth: int = 0,
+    ) -> Sequence[Expr]:
+        """Loops over the reduced axes, the last one in lanes if it is the lane axis."""
+        groups = self.nest.reduced
+        if depth == len(groups):
+            return body(carried)
+        group, scope = groups[depth], self.scope
+        size = scope.size(group.size)
+        if group is self.lane:
+            exact = isinstance(group.size, int) and group.size % self.width == 0
+            zero = self.b.constant(0)
+            return self._over_lanes(group, zero, size, exact, carried, body)
+        with self.b.for_(0, size, 1, carried=carried) as loop, scope.inner():
+            scope.place[group.axis] = loop.index
+            scope.hoist(self.needed, frozenset(g.axis for g in groups[depth + 1 :]))
+            loop.yield_(*self._over_reduced(loop.carried, body, depth + 1))
+        return loop.results
+
+    def _reduce(self, reduction: Reduction) -> Expr:
+        b, scope = self.b, self.scope
+        dtype = reduction.accumulator
+        shape = (self.width,) if self.lane is not None else ()
+        empty = empty_value(reduction.kind, dtype)
+
+        def step(carried: Sequence[Expr]) -> Sequence[Expr]:
+            (total,) = carried
+            value = b.cast(scope.value(reduction.value), dtype)
+            mask = scope.all_of(reduction.guards)
+            if self.lane_reduced and scope.lanes is not None and scope.lanes.mask is not None:
+                lane_mask = scope.lanes.mask
+                mask = lane_mask if mask is None else b.binary("and", mask, lane_mask)
+            if reduction.factor is not None:
+                factor = scope.value(reduction.factor)
+                if mask is not None:
+                    value = b.select(mask, value, b.full((), empty, dtype))
+                if dtype.is_float:
+                    return (b.fma(*_aligned(b, total, value, factor)),)
+                return (
+                    maths.apply(b, "add", (total, maths.apply(b, "multiply", (value, factor)))),
+                )
+            if mask is not None:
+                value = b.select(mask, value, b.full((), empty, dtype))
+            return (maths.apply(b, _COMBINE[reduction.kind], (total, value)),)
+
+        (total,) = self._over_reduced([b.full(shape, empty, dtype)], step)
+        if self.lane_reduced and total.shape:
+            total = b.reduce(_REDUCE_TILE[reduction.kind], total, 0)  # type: ignore[arg-type]
+        return b.cast(total, reduction.result.dtype)
+
+
+def _aligned(b: FunctionBuilder, total: Expr, value: Expr, factor: Expr) -> tuple[Expr, Expr, Expr]:
+    shape = total.shape
+    return b.broadcast(value, shape), b.broadcast(factor, shape), total
+
+
+def empty_value(kind: str, dtype: DType) -> bool | int | float:
+    """What a reduction over nothing gives."""
+    match kind:
+        case "sum" | "or":
+            value: bool | int | float = 0
+        case "product":
+            value = 1
+        case "maximum":
+            value = dtype.lowest
+        case "minimum":
+            value = dtype.highest
+        case _:
+            value = dtype.kind == "bool" or (-1 if dtype.kind == "int" else dtype.highest)
+    if dtype.kind == "bool":
+        return bool(value)
+    return float(value) if dtype.is_float else int(value)

@@ -1,0 +1,333 @@
+"""A fusion body as a loop nest: kept axes, reduced axes, reductions in order, and what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from luban.core import dims
+from luban.core.dims import DimLike
+from luban.core.dtypes import DTYPES, DType
+from luban.core.errors import InternalError
+from luban.graph.ops.contract import Convolution, DotGeneral
+from luban.graph.ops.reduce import Reduce, ReduceWindow
+from luban.ir.node import Graph, Node
+from luban.lower import maths
+from luban.lower.affine import Linear, axis_index, fixed
+from luban.lower.trace import Declined, Index, Ref, Trace
+
+__all__ = ["Group", "Nest", "Reduction", "Write", "build_nest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One reduction over all reduced axes: `value` where `guards` hold, the kind's empty value elsewhere.
+
+    A product of two values (`factor`) accumulates with one rounding.
+    """
+
+    node: Node
+    kind: str
+    value: Ref
+    factor: Ref | None
+    guards: tuple[Ref, ...]
+    accumulator: DType
+    result: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Store `value` at `offset` of result `result`; `per_element`: for every reduced index as well."""
+
+    result: int
+    value: Ref
+    offset: Linear
+    per_element: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Adjacent loop axes that run as one: `axis` is the innermost of them and stands for all."""
+
+    axis: int
+    size: DimLike
+
+
+@dataclass(slots=True)
+class Nest:
+    """The loops, outermost first, with what happens inside."""
+
+    trace: Trace
+    kept: list[Group]
+    reduced: list[Group]
+    reductions: list[Reduction] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+
+    def needed(self) -> list[Ref]:
+        """The values that a reduction or a write needs, operands first."""
+        roots: list[Ref] = []
+        for reduction in self.reductions:
+            roots += [
+                reduction.value,
+                *reduction.guards,
+                *([reduction.factor] if reduction.factor else []),
+            ]
+        roots += [write.value for write in self.writes]
+        seen: set[Ref] = set()
+        stack = roots
+        while stack:
+            ref = stack.pop()
+            if ref in seen:
+                continue
+            seen.add(ref)
+            stack.extend(ref.args)
+            if ref.offset is not None:
+                stack.extend(value for value, _ in ref.offset.values)
+        return sorted(seen, key=lambda ref: ref.number)
+
+
+def build_nest(body: Graph) -> Nest:
+    """The nest of a fusion body. Raises Declined with the reason if it has none."""
+    order = body.nodes()
+    reducing = [
+        n for n in order if isinstance(n.op, (Reduce, ReduceWindow, DotGeneral, Convolution))
+    ]
+    if not reducing:
+        nest = _plain(body)
+    elif all(isinstance(n.op, Reduce) for n in reducing):
+        nest = _rows(body, reducing)
+    elif len(reducing) == 1:
+        nest = _contraction(body, reducing[0])
+    else:
+        raise Declined("more than one contraction in a fusion")
+    for ref in nest.needed():
+        if ref.kind not in ("load", "constant", "scalar", "index", "stage"):
+            maths.check(ref.kind, tuple(arg.dtype for arg in ref.args))
+        elif ref.dtype.kind in ("complex", "string"):
+            raise Declined(f"values of {ref.dtype} have no kernel")
+    _collapse(nest)
+    return nest
+
+
+def _row_major(index: Index, shape: Sequence[DimLike]) -> Linear:
+    offset: Linear = fixed(0)
+    stride: DimLike = 1
+    for i, size in zip(reversed(index), reversed(shape), strict=True):
+        offset, stride = offset + i.scaled(stride), stride * size
+    return offset
+
+
+def _plain(body: Graph) -> Nest:
+    shape = body.results[0].tensor.shape
+    trace = Trace(dict(enumerate(shape)))
+    nest = Nest(trace, [Group(i, size) for i, size in enumerate(shape)], [])
+    index = tuple(axis_index(i) for i in range(len(shape)))
+    for position, root in enumerate(body.results):
+        if root.tensor.shape != shape:
+            raise Declined(f"results of shapes {list(shape)} and {list(root.tensor.shape)}")
+        nest.writes.append(
+            Write(position, trace.value(root, index), _row_major(index, shape), False)
+        )
+    return nest
+
+
+def _stage(trace: Trace, node: Node, kept: Index) -> tuple[Ref, Callable[[Index], Ref]]:
+    result = trace.ref("stage", node.tensor.dtype, value=node)
+
+    def at(index: Index) -> Ref:
+        if index != kept:
+            raise Declined(f"{node.op.name} is used at another place than it is computed")
+        return result
+
+    return result, at
+
+
+def _rows(body: Graph, reducing: list[Node]) -> Nest:
+    first = reducing[0]
+    assert isinstance(first.op, Reduce)
+    shape, axes = first.operands[0].tensor.shape, first.op.axes
+    sizes = dict(enumerate(shape))
+    kept = [i for i in sizes if i not in axes]
+    stages: dict[Node, Callable[[Index], Ref]] = {}
+    trace = Trace(sizes, stages)
+    nest = Nest(trace, [Group(i, shape[i]) for i in kept], [Group(i, shape[i]) for i in axes])
+    full = tuple(axis_index(i) for i in range(len(shape)))
+    rest = tuple(axis_index(i) for i in kept)
+    for node in reducing:
+        op = node.op
+        assert isinstance(op, Reduce)
+        if node.operands[0].tensor.shape != shape or op.axes != axes:
+            raise Declined("reductions over different axes")
+        value = trace.value(node.operands[0], full)
+        result, stages[node] = _stage(trace, node, rest)
+        nest.reductions.append(_reduction(node, op.kind, value, None, (), result))
+    for position, root in enumerate(body.results):
+        nest.writes.append(_row_write(trace, position, root, shape, kept, full))
+    return nest
+
+
+def _row_write(
+    trace: Trace, position: int, root: Node, shape: Sequence[DimLike], kept: list[int], full: Index
+) -> Write:
+    given = root.tensor.shape
+    if given == tuple(shape):
+        return Write(position, trace.value(root, full), _row_major(full, given), True)
+    kept_shape = tuple(shape[i] for i in kept)
+    if given == kept_shape:
+        index: Index = tuple(axis_index(i) for i in kept)
+    elif given == tuple(shape[i] if i in kept else 1 for i in range(len(shape))):
+        index = tuple(axis_index(i) if i in kept else fixed(0) for i in range(len(shape)))
+    else:
+        raise Declined(f"result {list(given)} is neither {list(shape)} nor {list(kept_shape)}")
+    return Write(position, trace.value(root, index), _row_major(index, given), False)
+
+
+def _reduction(
+    node: Node, kind: str, value: Ref, factor: Ref | None, guards: tuple[Ref, ...], result: Ref
+) -> Reduction:
+    dtype = result.dtype
+    wide = DTYPES["f32"] if dtype.is_float and dtype.bits < 32 else dtype
+    return Reduction(node, kind, value, factor, guards, wide, result)
+
+
+def _contraction(body: Graph, node: Node) -> Nest:
+    shape = node.tensor.shape
+    rank = len(shape)
+    stages: dict[Node, Callable[[Index], Ref]] = {}
+    sizes: dict[int, DimLike] = dict(enumerate(shape))
+    inner = _inner_sizes(node)
+    sizes.update({rank + i: size for i, size in enumerate(inner)})
+    trace = Trace(sizes, stages)
+    groups = [Group(rank + i, size) for i, size in enumerate(inner)]
+    nest = Nest(trace, [Group(i, size) for i, size in enumerate(shape)], groups)
+    out = tuple(axis_index(i) for i in range(rank))
+    loop = tuple(axis_index(rank + i) for i in range(len(inner)))
+    reduction = _contracted(trace, node, out, loop)
+    result, stages[node] = _stage(trace, node, out)
+    kind = node.op.kind if isinstance(node.op, ReduceWindow) else "sum"
+    nest.reductions.append(_reduction(node, kind, *reduction, result))
+    for position, root in enumerate(body.results):
+        if root.tensor.shape != shape:
+            raise Declined(
+                f"result {list(root.tensor.shape)} beside a contraction of {list(shape)}"
+            )
+        nest.writes.append(Write(position, trace.value(root, out), _row_major(out, shape), False))
+    return nest
+
+
+def _inner_sizes(node: Node) -> list[DimLike]:
+    op = node.op
+    match op:
+        case DotGeneral():
+            return [node.operands[0].tensor.shape[axis] for axis in op.lhs_contract]
+        case Convolution(layout="channels_first"):
+            return list(node.operands[1].tensor.shape[1:])
+        case Convolution():
+            return list(node.operands[1].tensor.shape[:-1])
+        case ReduceWindow():
+            return list(op.window)
+    raise InternalError(f"{op.name} is not a contraction")
+
+
+def _contracted(
+    trace: Trace, node: Node, out: Index, loop: Index
+) -> tuple[Ref, Ref | None, tuple[Ref, ...]]:
+    """The value, the factor and the guards of one element of a contraction."""
+    match node.op:
+        case DotGeneral():
+            return _dot(trace, node, out, loop)
+        case Convolution():
+            return _convolution(trace, node, out, loop)
+        case ReduceWindow() as op:
+            places: list[Linear] = []
+            guards: tuple[Ref, ...] = ()
+            for axis, size in enumerate(node.operands[0].tensor.shape):
+                place = out[axis].scaled(op.strides[axis]) + loop[axis].scaled(op.dilation[axis])
+                place = place.shifted(-op.low[axis])
+                guards += trace.inside(place, size)
+                places.append(place)
+            return trace.value(node.operands[0], tuple(places), guards), None, guards
+    raise InternalError(f"{node.op.name} is not a contraction")
+
+
+def _widened(trace: Trace, value: Ref, result: DType) -> Ref:
+    if result.is_float:
+        return trace.cast(value, DTYPES["f32"]) if value.dtype.bits < 32 else value
+    return trace.cast(value, result)
+
+
+def _dot(trace: Trace, node: Node, out: Index, loop: Index) -> tuple[Ref, Ref, tuple[Ref, ...]]:
+    op = node.op
+    assert isinstance(op, DotGeneral)
+    lhs, rhs = node.operands
+    batch = len(op.lhs_batch)
+    rest = iter(out[batch:])
+    indices: list[Index] = []
+    for operand, batched, contracted in (
+        (lhs, op.lhs_batch, op.lhs_contract),
+        (rhs, op.rhs_batch, op.rhs_contract),
+    ):
+        place = dict(zip(batched, out[:batch], strict=True)) | dict(
+            zip(contracted, loop, strict=True)
+        )
+        indices.append(
+            tuple(place[i] if i in place else next(rest) for i in range(operand.tensor.rank))
+        )
+    x, y = trace.value(lhs, indices[0]), trace.value(rhs, indices[1])
+    return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
+
+
+def _convolution(
+    trace: Trace, node: Node, out: Index, loop: Index
+) -> tuple[Ref, Ref, tuple[Ref, ...]]:
+    op = node.op
+    assert isinstance(op, Convolution)
+    lhs, rhs = node.operands
+    rank = len(op.strides)
+    first = op.layout == "channels_first"
+    batch, channel, space = (out[0], out[1], out[2:]) if first else (out[0], out[-1], out[1:-1])
+    inner, taps = (loop[0], loop[1:]) if first else (loop[-1], loop[:-1])
+    extent = lhs.tensor.shape[2:] if first else lhs.tensor.shape[1:-1]
+    guards: tuple[Ref, ...] = ()
+    places: list[Linear] = []
+    for axis in range(rank):
+        place = space[axis].scaled(op.strides[axis]) + taps[axis].scaled(op.rhs_dilation[axis])
+        place = place.shifted(-op.low[axis])
+        if op.lhs_dilation[axis] != 1:
+            raise Declined("a transposed convolution has no loop form")
+        guards += trace.inside(place, extent[axis])
+        places.append(place)
+    source = inner
+    if op.groups > 1:
+        outputs = node.tensor.shape[1] if first else node.tensor.shape[-1]
+        inputs = rhs.tensor.shape[1] if first else rhs.tensor.shape[-2]
+        group, _ = trace.quotient(channel, dims.floor_div(outputs, op.groups))
+        source = group.scaled(inputs) + inner
+    x_index = (batch, source, *places) if first else (batch, *places, source)
+    y_index = (channel, inner, *taps) if first else (*taps, inner, channel)
+    x = trace.value(lhs, x_index, guards)
+    y = trace.value(rhs, y_index)
+    return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), guards
+
+
+def _collapse(nest: Nest) -> None:
+    """Run adjacent axes as one loop wherever every index moves as if they were one."""
+    forms = [ref.offset for ref in nest.needed() if ref.offset is not None]
+    forms += [write.offset for write in nest.writes]
+    nest.kept = _merged(nest.kept, forms)
+    nest.reduced = _merged(nest.reduced, forms)
+
+
+def _merged(groups: list[Group], forms: list[Linear]) -> list[Group]:
+    result: list[Group] = []
+    for group in groups:
+        if group.size == 1:
+            continue
+        if result:
+            outer = result[-1]
+            step = group.size
+            if all(f.coefficient(outer.axis) == f.coefficient(group.axis) * step for f in forms):
+                result[-1] = Group(group.axis, outer.size * group.size)
+                continue
+        result.append(group)
+    return result

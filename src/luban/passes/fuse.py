@@ -1,0 +1,427 @@
+"""Fusion: which nodes become one kernel.
+
+Clusters grow in one walk over the graph. A contraction or reduction starts a cluster; elementwise
+nodes of the cluster's shape join it (its epilogue); reductions over the same axes of the same shape
+join it (softmax, normalisation); pure elementwise clusters melt into the one that uses them. Views
+(broadcast, transpose, slice, pad, gather, reshape) belong to nobody: each user copies them into its
+body, where they cost an index. A cluster is legal when nothing outside it stands between two of its
+members; every refusal is recorded with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from luban.core.dims import Shape
+from luban.core.types import TensorType
+from luban.graph.ops.contract import Convolution, DotGeneral
+from luban.graph.ops.data import Constant, DimensionSize, Iota
+from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
+from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.reduce import Reduce, ReduceWindow
+from luban.graph.ops.structure import (
+    BroadcastInDim,
+    Concatenate,
+    DynamicSlice,
+    Gather,
+    Pad,
+    Reshape,
+    Reverse,
+    Slice,
+    Transpose,
+)
+from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, users
+
+__all__ = ["Decision", "fuse"]
+
+VIEWS = (BroadcastInDim, Transpose, Slice, Reverse, Reshape, Pad, Gather, DynamicSlice, Concatenate)
+ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
+CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow)
+KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, Iota)
+FREE = (Parameter, Constant, DimensionSize, GetItem)
+_ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
+_MAX_MEMBERS = 64  # a body stays readable, and its registers countable
+_EXPENSIVE = frozenset(
+    "exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
+    "logistic power atan2".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the pass did or declined, and why: a line of `luban explain`."""
+
+    subject: Node
+    done: bool
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class Cluster:
+    """Nodes that will be one kernel. `space` is the shape that elementwise members have."""
+
+    number: int
+    kind: str  # loop, rows, contraction
+    space: Shape
+    axes: tuple[int, ...] = ()
+    members: dict[Node, None] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> Shape:
+        """The space without the reduced axes."""
+        return tuple(size for i, size in enumerate(self.space) if i not in self.axes)
+
+    @property
+    def kept_ones(self) -> Shape:
+        """The space with the reduced axes of size 1."""
+        return tuple(1 if i in self.axes else size for i, size in enumerate(self.space))
+
+    def takes(self, shape: Shape) -> bool:
+        """True if elementwise nodes of this shape can be members."""
+        return shape == self.space or (self.kind == "rows" and shape in (self.kept, self.kept_ones))
+
+
+@dataclass(slots=True)
+class _Fuser:
+    graph: Graph
+    no_kernel: Callable[[Node], str | None]
+    decisions: list[Decision] = field(default_factory=list)
+    alone: set[Node] = field(default_factory=set)
+    clusters: list[Cluster] = field(default_factory=list)
+    owner: dict[Node, Cluster] = field(default_factory=dict)
+    behind: dict[Node, int] = field(default_factory=dict)  # bit i: depends on cluster i
+
+    def grow(self, order: Sequence[Node]) -> None:
+        """One walk that gives every elementwise, reduction and contraction node its cluster."""
+        for n in order:
+            why = self.no_kernel(n) if isinstance(n.op, KERNEL_OPS) else None
+            if why is not None:
+                self.alone.add(n)
+                self.decisions.append(Decision(n, False, why))
+            elif isinstance(n.op, CONTRACTIONS):
+                self._start(n, "contraction", n.tensor.shape)
+            elif isinstance(n.op, Reduce):
+                self._reduction(n)
+            elif isinstance(n.op, ELEMENTWISE):
+                self._elementwise(n)
+            mask = 0
+            for operand in n.operands:
+                mask |= self.behind[operand]
+            if n in self.owner:
+                mask |= 1 << self.owner[n].number
+            self.behind[n] = mask
+
+    def _start(self, n: Node, kind: str, space: Shape, axes: tuple[int, ...] = ()) -> None:
+        cluster = Cluster(len(self.clusters), kind, space, axes)
+        self.clusters.append(cluster)
+        self._join(n, cluster)
+
+    def _join(self, n: Node, cluster: Cluster) -> None:
+        cluster.members[n] = None
+        self.owner[n] = cluster
+
+    def _reaches(self, operand: Node, cluster: Cluster) -> tuple[bool, bool]:
+        """(operand comes from inside the cluster, it does so only through views a row kernel allows)."""
+        current = operand
+        while current not in self.owner and isinstance(current.op, (BroadcastInDim, Reshape)):
+            if isinstance(current.op, Reshape) and _squeezed(current.tensor.shape) != _squeezed(
+                current.operands[0].tensor.shape
+            ):
+                break
+            current = current.operands[0]
+        direct = self.owner.get(current) is cluster
+        depends = bool(self.behind[operand] >> cluster.number & 1)
+        return direct or depends, direct and (current is operand or cluster.kind == "rows")
+
+    def _fits(self, n: Node, cluster: Cluster) -> str:
+        """Empty if the node may join, else why not."""
+        if len(cluster.members) >= _MAX_MEMBERS:
+            return f"the kernel already has {_MAX_MEMBERS} nodes"
+        touches = False
+        for operand in n.operands:
+            inside, allowed = self._reaches(operand, cluster)
+            if inside and not allowed:
+                return "an operand is computed outside from the kernel's own result"
+            touches = touches or allowed
+            if allowed and not self._aligned(operand, cluster):
+                return "an operand is read at another place than it is computed"
+        return "" if touches else "no operand is computed in the kernel"
+
+    def _aligned(self, operand: Node, cluster: Cluster) -> bool:
+        """True if a view chain from a member only restores reduced axes."""
+        if operand in self.owner:
+            return True
+        current = operand
+        while current not in self.owner:
+            op, source = current.op, current.operands[0]
+            if isinstance(op, BroadcastInDim):
+                small = source.tensor.shape
+                if op.shape != cluster.space or small not in (cluster.kept, cluster.kept_ones):
+                    return False
+                wanted = tuple(i for i in range(len(cluster.space)) if i not in cluster.axes)
+                if small == cluster.kept and small != cluster.kept_ones and op.axes != wanted:
+                    return False
+            elif current.tensor.shape not in (cluster.kept, cluster.kept_ones):
+                return False
+            current = source
+        return current.tensor.shape in (cluster.kept, cluster.kept_ones)
+
+    def _reduction(self, n: Node) -> None:
+        op, given = n.op, n.operands[0]
+        assert isinstance(op, Reduce)
+        space = given.tensor.shape
+        for cluster in reversed(self._candidates(n)):
+            if cluster.kind == "rows" and cluster.space == space and cluster.axes == op.axes:
+                if not self._fits(n, cluster):
+                    self._join(n, cluster)
+                    return
+        self._start(n, "rows", space, op.axes)
+
+    def _elementwise(self, n: Node) -> None:
+        shape = n.tensor.shape
+        for cluster in reversed(self._candidates(n)):
+            if not cluster.takes(shape):
+                continue
+            why_not = self._fits(n, cluster)
+            if not why_not:
+                self._join(n, cluster)
+                return
+            self.decisions.append(
+                Decision(n, False, f"does not join kernel {cluster.number}: {why_not}")
+            )
+        self._start(n, "loop", shape)
+
+    def _candidates(self, n: Node) -> list[Cluster]:
+        found: dict[Cluster, None] = {}
+        for operand in n.operands:
+            current = operand
+            while current not in self.owner and isinstance(current.op, (BroadcastInDim, Reshape)):
+                if current in self.alone:
+                    break
+                current = current.operands[0]
+            if current in self.owner:
+                found[self.owner[current]] = None
+        return sorted(found, key=lambda cluster: cluster.number)
+
+    def melt(self, order: Sequence[Node]) -> None:
+        """Elementwise clusters whose results only one other cluster uses become part of it."""
+        used_by = users(order)
+        results = set(self.graph.results)
+        for cluster in reversed(self.clusters):
+            if cluster.kind != "loop" or not cluster.members:
+                continue
+            target = self._only_user(cluster, used_by, results)
+            if target is None or len(target.members) + len(cluster.members) > _MAX_MEMBERS:
+                continue
+            repeated = target.kind == "rows" and sum(
+                isinstance(m.op, Reduce) for m in target.members
+            )
+            if repeated and any(m.op.name in _EXPENSIVE for m in cluster.members):
+                first = next(iter(cluster.members))
+                why = "its maths would be repeated for every reduction of the kernel that uses it"
+                self.decisions.append(Decision(first, False, why))
+                continue
+            for member in cluster.members:
+                self.owner[member] = target
+            target.members = {**cluster.members, **target.members}
+            cluster.members = {}
+
+    def _only_user(
+        self, cluster: Cluster, used_by: dict[Node, list[Node]], results: set[Node]
+    ) -> Cluster | None:
+        targets: set[Cluster] = set()
+        stack = [(m, True) for m in cluster.members]
+        while stack:
+            current, own = stack.pop()
+            if current in results:
+                return None
+            for user in used_by[current]:
+                if user in self.owner:
+                    other = self.owner[user]
+                    if other is cluster:
+                        continue
+                    if isinstance(user.op, CONTRACTIONS):
+                        return None
+                    if other.kind != "loop" and not own:
+                        return None
+                    if other.kind == "contraction" or not (own or other.kind == "loop"):
+                        return None
+                    if own and current.tensor.shape != other.space and other.kind == "rows":
+                        return None
+                    targets.add(other)
+                elif isinstance(user.op, _ONE_TO_ONE) and len(used_by[current]) == 1:
+                    if isinstance(user.op, Reshape) and _squeezed(user.tensor.shape) != _squeezed(
+                        current.tensor.shape
+                    ):
+                        return None
+                    stack.append((user, False))
+                else:
+                    return None
+        return targets.pop() if len(targets) == 1 else None
+
+
+def _squeezed(shape: Shape) -> Shape:
+    return tuple(size for size in shape if size != 1)
+
+
+def fuse(
+    graph: Graph, no_kernel: Callable[[Node], str | None] = lambda _: None
+) -> tuple[Graph, list[Decision]]:
+    """The graph with every kernel as one `fusion` node, and the decisions taken.
+
+    `no_kernel` gives the reason why a node has no kernel form on the target, or None. Such nodes, and
+    those that no kernel computes (host calls, control flow, sorting) stay as they are.
+    """
+    order = graph.nodes()
+    fuser = _Fuser(graph, no_kernel)
+    fuser.grow(order)
+    fuser.melt(order)
+    return _Builder(graph, fuser, order).build(), fuser.decisions
+
+
+class _Builder:
+    """Rebuilds the graph with fusions in place of clusters."""
+
+    def __init__(self, graph: Graph, fuser: _Fuser, order: Sequence[Node]) -> None:
+        self.graph = graph
+        self.owner = fuser.owner
+        self.alone = fuser.alone
+        self.order = order
+        self.used_by = users(order)
+        self.new: dict[Node, Node] = {}
+        self.needed = set(graph.results)
+        self.decisions = fuser.decisions
+
+    def build(self) -> Graph:
+        """Materialise every result, iteratively: operands first."""
+        stack = list(reversed(self.graph.results))
+        while stack:
+            current = stack[-1]
+            if current in self.new:
+                stack.pop()
+                continue
+            missing = [n for n in self._inputs(current) if n not in self.new]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            self._make(current)
+        return Graph(
+            self.graph.name,
+            self.graph.parameters,
+            tuple(self.new[r] for r in self.graph.results),
+            self.graph.result_names,
+        )
+
+    def _inputs(self, n: Node) -> list[Node]:
+        """The materialised nodes that must exist before `n` can."""
+        if n in self.owner:
+            return self._cluster_plan(self.owner[n])[0]
+        if isinstance(n.op, VIEWS) and not self._is_alias(n) and n not in self.alone:
+            return self._leaves([n], {n})
+        return list(n.operands)
+
+    def _is_alias(self, n: Node) -> bool:
+        return isinstance(n.op, Reshape)
+
+    def _is_copy(self, n: Node) -> bool:
+        """True for a view that needs a kernel of its own because somebody wants it in memory."""
+        return n not in self.alone and isinstance(n.op, (*VIEWS, Iota)) and not self._is_alias(n)
+
+    def _cluster_plan(self, cluster: Cluster) -> tuple[list[Node], list[Node]]:
+        """(materialised inputs, members whose values are needed outside) of a cluster."""
+        inside = cluster.members
+        outputs = [
+            m
+            for m in inside
+            if m in self.needed
+            or any(self._outside_use(m, user, cluster) for user in self.used_by[m])
+        ]
+        return self._leaves(outputs, inside), outputs
+
+    def _outside_use(self, m: Node, user: Node, cluster: Cluster) -> bool:
+        """True if the use needs `m` in memory: not a member, nor a view that only members copy."""
+        if user in cluster.members:
+            return False
+        if user in self.owner or not isinstance(user.op, VIEWS):
+            return True
+        if user in self.needed:
+            return True
+        return any(self._outside_use(user, further, cluster) for further in self.used_by[user])
+
+    def _leaves(self, outputs: Sequence[Node], inside: dict[Node, None] | set[Node]) -> list[Node]:
+        """What a body loads: the first node on each path that is neither a member nor a view to copy."""
+        found: dict[Node, None] = {}
+        seen: set[Node] = set()
+        stack = list(reversed(outputs))
+        while stack:
+            current = stack.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            if current in inside or self._copied(current, inside):
+                stack.extend(reversed(current.operands))
+            elif not _inlined_constant(current):
+                found[current] = None
+        return list(found)
+
+    def _copied(self, n: Node, inside: dict[Node, None] | set[Node]) -> bool:
+        """True if a user's body computes this view itself."""
+        if n in self.alone:
+            return False
+        if isinstance(n.op, Iota):
+            return True
+        if n in self.owner or not isinstance(n.op, VIEWS) or n in self.new:
+            return False
+        if isinstance(n.op, Concatenate):
+            return False
+        if isinstance(n.op, Reshape):
+            source = n.operands[0]
+            if source in self.owner and source not in inside:
+                return False
+            return _squeezed(n.tensor.shape) == _squeezed(source.tensor.shape)
+        return True
+
+    def _make(self, n: Node) -> None:
+        if n in self.owner:
+            cluster = self.owner[n]
+            inputs, outputs = self._cluster_plan(cluster)
+            self._fusion(cluster.kind, cluster.number, inputs, outputs)
+        elif self._is_copy(n):
+            self._fusion("loop", -1, self._inputs(n), [n])
+        else:
+            self.new[n] = rebuilt(n, tuple(self.new[operand] for operand in n.operands))
+
+    def _fusion(self, kind: str, number: int, inputs: list[Node], outputs: list[Node]) -> None:
+        parameters = {n: node(Parameter(f"x{i}", n.type)) for i, n in enumerate(inputs)}
+        body_of: dict[Node, Node] = dict(parameters)
+        stack = list(outputs)
+        while stack:
+            current = stack[-1]
+            if current in body_of:
+                stack.pop()
+                continue
+            missing = [operand for operand in current.operands if operand not in body_of]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            body_of[current] = rebuilt(current, tuple(body_of[o] for o in current.operands))
+        name = f"{kind}_{number}" if number >= 0 else f"copy_{len(self.new)}"
+        body = Graph(name, tuple(parameters.values()), tuple(body_of[o] for o in outputs))
+        fused = node(Fusion(kind, body), *(self.new[n] for n in inputs), loc=outputs[-1].loc)
+        if len(outputs) == 1:
+            self.new[outputs[0]] = fused
+        else:
+            for i, output in enumerate(outputs):
+                self.new[output] = node(GetItem(i), fused, loc=output.loc)
+
+
+def _inlined_constant(n: Node) -> bool:
+    if isinstance(n.op, DimensionSize):
+        return True
+    if not isinstance(n.op, Constant) or not isinstance(n.type, TensorType):
+        return False
+    array = n.op.value.array
+    return array.size == 1 and array.dtype.kind != "O"
