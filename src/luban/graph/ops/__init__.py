@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from luban.graph.ops import contract, control, data, elementwise, reduce, structure
+from luban.graph.ops import contract, control, data, elementwise, fusion, reduce, structure
 from luban.ir.node import GetItem, Op, Parameter
 
 __all__ = ["PRIMITIVES"]
@@ -13,7 +13,7 @@ __all__ = ["PRIMITIVES"]
 
 def _table() -> dict[str, type[Op]]:
     table: dict[str, type[Op]] = {}
-    for module in (elementwise, structure, reduce, contract, control, data):
+    for module in (elementwise, structure, reduce, contract, control, data, fusion):
         for op in module.OPS:
             if op.name in table:
                 raise TypeError(f"two primitives are called {op.name}")

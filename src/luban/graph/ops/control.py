@@ -11,6 +11,7 @@ from luban.core.dims import DimLike
 from luban.core.errors import ShapeError
 from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from luban.graph.infer import require
+from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Graph, Op
 
 __all__ = ["OPS", "If", "Loop", "Scan", "same_kind"]
@@ -162,11 +163,11 @@ class Scan(Op):
 
 
 def sub_graphs(op: Op) -> Mapping[str, Graph]:
-    """The sub-graphs of an operation by field name; empty for all but control flow."""
+    """The sub-graphs of an operation by field name; empty for all but control flow and fusions."""
     match op:
         case If():
             return {"then": op.then, "otherwise": op.otherwise}
-        case Loop() | Scan():
+        case Loop() | Scan() | Fusion():
             return {"body": op.body}
     return {}
 

@@ -1,0 +1,38 @@
+"""Fusions: nodes that become one kernel. The body is an ordinary graph, so a fused program still has its meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from luban.core.errors import ShapeError
+from luban.core.types import TupleType, Type
+from luban.ir.node import Graph, Op
+
+__all__ = ["OPS", "Fusion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion(Op):
+    """Everything in `body`, computed by one kernel: body parameters are the operands, in order.
+
+    `kind` names the lowering that the fusion pass chose for it: see luban.lower.
+    """
+
+    name: ClassVar[str] = "fusion"
+    kind: str
+    body: Graph
+
+    def infer(self, *operands: Type) -> Type:
+        """The body's result types; a tuple unless there is one."""
+        expected = tuple(p.type for p in self.body.parameters)
+        if operands != expected:
+            raise ShapeError(
+                f"fusion {self.body.name}: given ({', '.join(map(str, operands))}), "
+                f"expected ({', '.join(map(str, expected))})"
+            )
+        results = tuple(r.type for r in self.body.results)
+        return results[0] if len(results) == 1 else TupleType(results)
+
+
+OPS: tuple[type[Op], ...] = (Fusion,)
