@@ -1,6 +1,10 @@
 """Compiling: every target, the same bytes on every path, LLVM's complaints, spills."""
 
 import ctypes
+import os
+import signal
+import threading
+import time
 import warnings
 
 import pytest
@@ -97,6 +101,18 @@ def test_one_bad_module_fails_the_whole_batch() -> None:
     texts = [add_module(1), "nonsense", add_module(2)]
     with pytest.raises(InternalError, match="could not parse"):
         compile_many(texts, host_target(), num_threads=2)
+
+
+def test_ctrl_c_stops_a_batch() -> None:
+    texts = [sum_of_vectors(host_target(), 2000).replace("@f", f"@f{i}") for i in range(100)]
+    killer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    killer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        compile_many(texts, host_target(), num_threads=2)
+    killer.join()
+    assert time.monotonic() - started < 5.0  # all of it would take far longer
+    assert compile_object(add_module(1), host_target())
 
 
 def test_without_private_attributes_it_compiles_behind_the_lock_and_says_so_once(

@@ -1,6 +1,7 @@
 """The pool: concurrent callers, sleeping workers, fork, exit, the fallback without futex."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 from luban.core.errors import LubanError, LubanWarning
+from luban.native.compile import assembly, count_spills
 from luban.native.pool import Pool, default_pool
+from luban.native.pool_code import pool_text
+from luban.native.target import TARGET_NAMES, named_target
 from luban.runtime.program import Arguments, Step, StepTable
 from tests.runtime.kernels import kernel
 
@@ -220,6 +224,40 @@ def test_a_fork_in_the_middle_of_a_run_leaves_the_child_usable() -> None:
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     caller.join()
+
+
+@pytest.mark.parametrize("name", TARGET_NAMES)
+@pytest.mark.parametrize("futex", [True, False])
+def test_the_runner_compiles_for_every_target(name: str, futex: bool) -> None:
+    target = named_target(name)
+    text = assembly(pool_text(target, futex), target)
+    assert ("syscall" in text) == futex
+    assert ("rdtsc" if target.architecture == "x86_64" else "CNTVCT_EL0") in text
+    assert count_spills(text) == 0
+
+
+def test_ctrl_c_arrives_when_a_replay_ends_and_the_table_stays_usable() -> None:
+    array = np.zeros(1, np.int64)
+    arguments = Arguments(2)
+    arguments.slots[:] = [array.ctypes.data, 50_000_000]
+    steps = [
+        Step(kernel("work"), arguments.address(1), 4),
+        Step(kernel("count"), arguments.address(0), 1),
+    ]
+    table = StepTable(steps, 2)
+    killer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+    killer.start()
+
+    def replay_for_ever() -> None:
+        while True:
+            table.replay()
+
+    with pytest.raises(KeyboardInterrupt):
+        replay_for_ever()
+    killer.join()
+    before = int(array[0])
+    table.replay()
+    assert array[0] == before + 1
 
 
 @pytest.mark.parametrize("ending", ["", "import os; os._exit(3)", "raise SystemExit(3)"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from luban.core.errors import OptionError
+from luban.core.errors import OptionError, UnsupportedError
 from luban.native.target import (
     TARGET_NAMES,
     default_target,
@@ -62,6 +62,25 @@ def test_default_target_must_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=f"target '{other}' cannot run here: .* lacks ") as error:
         default_target()
     assert "LUBAN_TARGET=host" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("triple", "architecture"),
+    [("arm64-apple-darwin24", "aarch64"), ("x86_64-pc-windows-msvc", "x86_64")],
+)
+def test_other_systems_spell_their_architecture_in_their_own_way(
+    monkeypatch: pytest.MonkeyPatch, triple: str, architecture: str
+) -> None:
+    monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: triple)
+    assert host_target.__wrapped__().architecture == architecture
+
+
+def test_unknown_processors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: "riscv64-unknown-linux-gnu")
+    with pytest.raises(
+        UnsupportedError, match="this machine is riscv64-unknown-linux-gnu, expected"
+    ):
+        host_target.__wrapped__()
 
 
 def test_target_names_are_frozen() -> None:

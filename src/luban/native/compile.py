@@ -139,7 +139,7 @@ def llvm_version() -> str:
 def _initialise() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()  # inline assembly
+    llvm.initialize_native_asmparser()  # inline assembly, for the host only
 
 
 class _Machines(threading.local):

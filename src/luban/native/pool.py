@@ -201,7 +201,13 @@ class Pool:
         self._word(offset)[0] = value
 
 
-@functools.cache
+_default: list[Pool] = []
+_default_lock = threading.Lock()
+
+
 def default_pool() -> Pool:
     """The pool that all models of this process share."""
-    return Pool()
+    with _default_lock:
+        if not _default:
+            _default.append(Pool())
+        return _default[0]

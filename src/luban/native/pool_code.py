@@ -39,11 +39,24 @@ STOPPED_BIT: Final = 32
 
 _YIELD_AFTER_LOOKS = 2000
 
+# Arm's own "yield" is no pause on most cores; an instruction barrier takes about as long as x86's.
 _PAUSE = {
-    "x86_64": 'call void asm sideeffect "pause", "~{memory}"()',
-    "aarch64": 'call void asm sideeffect "isb", "~{memory}"()',
+    "x86_64": "call void @llvm.x86.sse2.pause()",
+    "aarch64": "call void @llvm.aarch64.isb(i32 15)",
 }
-_TICKS = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
+_PAUSE_DECLARATION = {
+    "x86_64": "declare void @llvm.x86.sse2.pause()",
+    "aarch64": "declare void @llvm.aarch64.isb(i32)",
+}
+# A counter of constant rate: x86's time stamp, Arm's virtual timer.
+_TICKS = {
+    "x86_64": "call i64 @llvm.readcyclecounter()",
+    "aarch64": "call i64 @llvm.read_volatile_register.i64(metadata !0)",
+}
+_TICKS_DECLARATION = {
+    "x86_64": "declare i64 @llvm.readcyclecounter()",
+    "aarch64": ('declare i64 @llvm.read_volatile_register.i64(metadata)\n!0 = !{!"cntvct_el0"}'),
+}
 _FUTEX_CALL_NUMBER = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
@@ -70,7 +83,7 @@ step:
   %s = phi i64 [ 0, %entry ], [ %s_next, %step_done ]
   br i1 %timed, label %tick, label %check
 tick:
-  %now = call i64 @$tick_counter()
+  %now = $ticks
   %tick_at = getelementptr i64, ptr %ticks, i64 %s
   store i64 %now, ptr %tick_at
   br label %check
@@ -115,7 +128,7 @@ step:
   %s = phi i64 [ 0, %entry ], [ %s_next, %step_done ]
   br i1 %timed, label %tick, label %check
 tick:
-  %now = call i64 @$tick_counter()
+  %now = $ticks
   %tick_at = getelementptr i64, ptr %ticks, i64 %s
   store i64 %now, ptr %tick_at
   br label %check
@@ -413,7 +426,8 @@ def pool_text(target: Target, futex: bool) -> str:
         "wake": _FUTEX_WAKE_PRIVATE,
     }
     parts = [
-        f"declare i64 @{_TICKS[architecture]}()",
+        _TICKS_DECLARATION[architecture],
+        _PAUSE_DECLARATION[architecture],
         "declare i32 @yield_cpu()",
         _FUTEX_DECLARATION if futex else "",
         _SOLO,
@@ -424,7 +438,7 @@ def pool_text(target: Target, futex: bool) -> str:
     ]
     return Template("\n".join(parts)).substitute(
         pause=_PAUSE[architecture],
-        tick_counter=_TICKS[architecture],
+        ticks=_TICKS[architecture],
         sleep=Template(_FUTEX_WAIT).substitute(call) if futex else _POLL_WAIT,
         wake=Template(_FUTEX_WAKE).substitute(call) if futex else "",
         yield_after=_YIELD_AFTER_LOOKS,

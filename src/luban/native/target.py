@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from luban.core import settings
-from luban.core.errors import OptionError
+from luban.core.errors import OptionError, UnsupportedError
 
 __all__ = ["TARGET_NAMES", "Target", "default_target", "host_target", "named_target"]
+
+_ARCHITECTURES = ("x86_64", "aarch64")
 
 # The x86-64 psABI levels and one Arm core, spelled out so that `Target.has` knows them.
 _X86_64_V3 = (
@@ -51,8 +53,9 @@ class Target:
 
     @property
     def architecture(self) -> str:
-        """The first word of the triple: x86_64 or aarch64."""
-        return self.triple.split("-", 1)[0]
+        """x86_64 or aarch64, from the triple (Apple says arm64)."""
+        word = self.triple.split("-", 1)[0]
+        return "aarch64" if word == "arm64" else word
 
     def lanes(self, element_bits: int) -> int:
         """Elements of `element_bits` bits in one vector register."""
@@ -101,9 +104,19 @@ def _from_features(name: str, triple: str, cpu: str, features: str) -> Target:
 
 @functools.cache
 def host_target() -> Target:
-    """The CPU this process runs on, with every feature it has."""
+    """The CPU this process runs on, with every feature it has.
+
+    Raises UnsupportedError if it is neither x86-64 nor 64-bit Arm.
+    """
     features = llvm.get_host_cpu_features().flatten()
-    return _from_features("host", llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+    triple = llvm.get_process_triple()
+    target = _from_features("host", triple, llvm.get_host_cpu_name(), features)
+    if target.architecture not in _ARCHITECTURES:
+        raise UnsupportedError(
+            f"this machine is {triple}, expected one of {', '.join(_ARCHITECTURES)}",
+            hint="the compiler itself runs anywhere; compile for a named target such as neon",
+        )
+    return target
 
 
 def _system_triple(architecture: str) -> str:

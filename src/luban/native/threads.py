@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ def _allowed_cpus() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
+@functools.cache
 def _physical_cores(cpus: frozenset[int], root: Path) -> int:
     """Cores behind `cpus`: two hardware threads of one core share its FMA units, so count once."""
     topology = root / "sys/devices/system/cpu"
