@@ -1,1 +1,1 @@
-"""What every other layer stands on: dtypes, symbolic dimensions, types, locations, errors, settings."""
+"""What every layer stands on: dtypes, symbolic dimensions, types, places, errors, settings."""

@@ -1,9 +1,10 @@
 """Symbolic dimensions: small integer expressions over named sizes, in one canonical form.
 
-A dimension is an `int` or a `Dim`. A `Dim` is a polynomial: a sum of integer multiples of products of atoms, where an
-atom is a symbol (`batch`) or an opaque term (`h // 2`, `h % 2`, `min(h, 8)`, `max(h, 8)`). Arithmetic keeps the canonical
-form and gives back an `int` as soon as nothing symbolic is left, so `==` on dimensions proves equality; it does not
-disprove it (`a` and `b` may be equal at run time).
+A dimension is an `int` or a `Dim`. A `Dim` is a polynomial: a sum of integer multiples of products
+of atoms, where an atom is a symbol (`batch`) or an opaque term (`h // 2`, `h % 2`, `min(h, 8)`,
+`max(h, 8)`). Arithmetic keeps the canonical form and gives back an `int` as soon as nothing
+symbolic is left, so `==` on dimensions proves equality; it does not disprove it (`a` and `b` may be
+equal at run time).
 
 >>> h = symbol("h")
 >>> (h + 1) * 2 - 1
@@ -60,7 +61,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An expression that the polynomial form treats as one unknown. kind: // % min max broadcast."""
+    """An expression that the polynomial treats as one unknown. kind: // % min max broadcast."""
 
     kind: str
     left: Dim | int
@@ -74,7 +75,7 @@ class Term:
 
 def _bracketed(value: Dim | int) -> str:
     text = str(value)
-    return text if text.isalnum() or text[0] == "(" and text.count("(") == 1 else f"({text})"
+    return text if text.isalnum() or (text[0] == "(" and text.count("(") == 1) else f"({text})"
 
 
 Atom = Symbol | Term
@@ -330,7 +331,7 @@ _BUILD: dict[str, Callable[[DimLike, DimLike], DimLike]] = {
 
 
 def evaluate(dim: DimLike, sizes: Mapping[str, int]) -> int:
-    """The size when every symbol has the given size. x // 0 and x % 0 are 0 (they arise from empty axes).
+    """The size when every symbol has the given size. x // 0 and x % 0 are 0: empty axes give them.
 
     Raises ShapeError for a symbol without a size.
     """
@@ -463,7 +464,8 @@ def common_divisor(dim: DimLike) -> int:
 def parse(text: str, known: Mapping[str, Dim] | None = None) -> DimLike:
     """Read the printed form back; names not in `known` become symbols without bounds.
 
-    Raises ShapeError for anything else than integers, names, + - * // % min max broadcast and brackets.
+    Raises ShapeError for anything else than integers, names, + - * // % min max broadcast and
+    brackets.
 
     >>> parse("2*h+1")
     2*h+1

@@ -1,10 +1,12 @@
 """Element types: names, bit widths, ranges and their numpy representation.
 
-Sub-byte types (i4, u4, i2, u2, f4e2m1) live one element a byte in numpy arrays (ml_dtypes); only files pack them.
+Sub-byte types (i4, u4, i2, u2, f4e2m1) live one element a byte in numpy arrays (ml_dtypes); only
+files pack them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,10 @@ import numpy as np
 from luban.core.errors import DTypeError
 
 __all__ = ["DTYPES", "DType", "dtype", "from_numpy"]
+
+# ml_dtypes leaves these two without annotations.
+_integer_info: Callable[[np.dtype[Any]], Any] = ml_dtypes.iinfo
+_float_info: Callable[[np.dtype[Any]], Any] = ml_dtypes.finfo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,8 +68,8 @@ class DType:
         if self.kind == "bool":
             return False
         if self.is_integer:
-            return int(ml_dtypes.iinfo(self.numpy).min)
-        info = ml_dtypes.finfo(self.numpy)
+            return int(_integer_info(self.numpy).min)
+        info = _float_info(self.numpy)
         return -float("inf") if self.has_infinity else float(info.min)
 
     @property
@@ -72,8 +78,8 @@ class DType:
         if self.kind == "bool":
             return True
         if self.is_integer:
-            return int(ml_dtypes.iinfo(self.numpy).max)
-        info = ml_dtypes.finfo(self.numpy)
+            return int(_integer_info(self.numpy).max)
+        info = _float_info(self.numpy)
         return float("inf") if self.has_infinity else float(info.max)
 
     @property

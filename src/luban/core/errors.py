@@ -35,7 +35,7 @@ __all__ = [
 
 
 class LubanError(Exception):
-    """A problem that the user can act on: what was given, what was expected, and a hint of what to do.
+    """A problem that the user can act on: what was given, what was expected, what to do.
 
     >>> print(LubanError("x is f32[3], expected f32[4]", hint="pad x"))
     x is f32[3], expected f32[4]

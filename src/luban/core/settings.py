@@ -1,4 +1,4 @@
-"""Every environment variable that Luban reads, in one table. No other module reads the environment."""
+"""Every environment variable that Luban reads, in one table. No other module reads any."""
 
 from __future__ import annotations
 

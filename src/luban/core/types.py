@@ -1,4 +1,4 @@
-"""Types of graph values: tensors, tuples of values, and the sequences and optionals that only host operators use."""
+"""Types of graph values: tensors, tuples, and the sequences and optionals of host operators."""
 
 from __future__ import annotations
 

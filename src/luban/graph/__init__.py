@@ -1,1 +1,1 @@
-"""The tensor IR: pure nodes over about 90 primitives, its builder, text form, verifier and meaning."""
+"""The tensor IR: pure nodes over about 90 primitives, builder, text form, verifier, meaning."""

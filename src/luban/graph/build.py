@@ -1,6 +1,7 @@
 """Functions that build nodes: broadcasting, Python numbers as operands, and small compositions.
 
-Everything here is a thin layer over `node(...)`: it adds `broadcast_in_dim` and constants, never hidden casts.
+Everything here is a thin layer over `node(...)`: it adds `broadcast_in_dim` and constants, never
+hidden casts.
 
 >>> from luban.core.types import tensor
 >>> x = parameter("x", tensor("f32", "n", 4))
@@ -98,7 +99,7 @@ def lift(value: Operand, like: Node) -> Node:
 
 
 def broadcast_to(x: Node, shape: Sequence[DimLike]) -> Node:
-    """x repeated along size-1 and missing leading axes (numpy's rule). Raises ShapeError if it does not fit."""
+    """x repeated along size-1 and missing leading axes, as numpy does. Raises ShapeError."""
     target = tuple(shape)
     if x.tensor.shape == target:
         return x
@@ -272,14 +273,14 @@ def reverse(x: Node, axes: Sequence[int]) -> Node:
 
 
 def pad(x: Node, low: Sequence[DimLike], high: Sequence[DimLike], value: Operand = 0) -> Node:
-    """`low` and `high` elements of `value` added to each axis (removed if negative); x itself for no padding."""
+    """`low` and `high` elements of `value` added to each axis, or removed if negative."""
     if all(p == 0 for p in (*low, *high)):
         return x
     return node(Pad(tuple(low), tuple(high), (0,) * x.tensor.rank), x, lift(value, x))
 
 
 def take(x: Node, indices: Node, axis: int) -> Node:
-    """numpy.take: slices of x along an axis at indices (any shape, each in [0, size); out of range is clamped)."""
+    """numpy.take: slices of x along an axis at indices of any shape, clamped to [0, size)."""
     given, places = x.tensor, indices.tensor
     offsets = (*range(axis), *range(axis + places.rank, given.rank - 1 + places.rank))
     sizes = (*given.shape[:axis], 1, *given.shape[axis + 1 :])
@@ -330,7 +331,7 @@ def dot_general(
 
 
 def matmul(x: Node, y: Node, element: DType | str | None = None) -> Node:
-    """numpy.matmul: batch axes broadcast, 1-D operands gain and lose an axis. Raises ShapeError for scalars.
+    """numpy.matmul: batch axes broadcast, 1-D operands gain and lose an axis; no scalars.
 
     >>> from luban.core.types import tensor
     >>> matmul(parameter("x", tensor("f32", "b", 2, 3)), parameter("y", tensor("f32", 3, 4))).type

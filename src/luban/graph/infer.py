@@ -33,7 +33,7 @@ def tensor_operands(operands: tuple[Type, ...], count: int) -> tuple[TensorType,
 
 
 def same_shape(operands: tuple[TensorType, ...]) -> TensorType:
-    """The first operand's type, if all have its shape and dtype. Raises ShapeError or DTypeError otherwise."""
+    """The first operand's type. Raises ShapeError or DTypeError unless all operands have it."""
     first = operands[0]
     for other in operands[1:]:
         if other.dtype is not first.dtype:

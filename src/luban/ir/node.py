@@ -37,7 +37,8 @@ __all__ = [
 class Op(ABC):
     """What a node does. Subclasses are frozen dataclasses whose fields are the attributes.
 
-    `infer` gives the result type from the operand types and raises ShapeError or DTypeError on operands that do not fit.
+    `infer` gives the result type from the operand types and raises ShapeError or DTypeError on
+    operands that do not fit.
     """
 
     name: ClassVar[str] = ""
@@ -47,7 +48,10 @@ class Op(ABC):
         """The type of the result; a TupleType for several results."""
 
     def identity(self) -> tuple[object, ...]:
-        """Equal identities mean the same operation. Floats compare by bits: 0.0 is not -0.0, and 1 is not True."""
+        """Equal identities mean the same operation.
+
+        Floats compare by bits: 0.0 is not -0.0, and 1 is not True.
+        """
         return (type(self), *(_frozen(getattr(self, f.name)) for f in fields(self)))
 
 
@@ -65,8 +69,9 @@ def _frozen(value: object) -> object:
 class Node:
     """One operation applied to values.
 
-    Built only by `node()`, which interns: two nodes with the same op and operands are the same object, so `is` compares
-    programs and a dict on nodes is a memo table. `loc` is carried along but is not part of the identity.
+    Built only by `node()`, which interns: two nodes with the same op and operands are the same
+    object, so `is` compares programs and a dict on nodes is a memo table. `loc` is carried along
+    but is not part of the identity.
     """
 
     op: Op
@@ -93,7 +98,7 @@ _location: ContextVar[Loc | None] = ContextVar("location", default=None)
 
 @contextmanager
 def located(loc: Loc) -> Iterator[None]:
-    """Within the block, nodes built without a location get this one: builders need not pass it on."""
+    """Within the block, nodes built without a location get this one: no need to pass it on."""
     token = _location.set(loc)
     try:
         yield
@@ -129,7 +134,7 @@ class Parameter(Op):
     label: str
     type: Type
 
-    def infer(self, *operands: Type) -> Type:
+    def infer(self, *_: Type) -> Type:
         """The declared type."""
         return self.type
 
@@ -151,9 +156,10 @@ class GetItem(Op):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Graph:
-    """A closed program: parameters, named results, and the names its results carry. Compared by identity.
+    """A closed program: parameters, results and the names they carry. Compared by identity.
 
-    Everything a sub-graph needs from outside comes in as a parameter, so each graph can be read, run and cut alone.
+    Everything a sub-graph needs from outside comes in as a parameter, so each graph can be read,
+    run and cut alone.
     """
 
     name: str
@@ -188,7 +194,10 @@ def results_of(result: Node) -> tuple[Node, ...]:
 
 
 def topological(roots: Iterable[Node]) -> list[Node]:
-    """Every node reachable from the roots, operands before users, in a fixed order. Walks with a stack: depth is no limit."""
+    """Every node reachable from the roots, operands before users, in a fixed order.
+
+    Walks with a stack: depth is no limit.
+    """
     order: list[Node] = []
     seen: set[Node] = set()
     for root in roots:
@@ -222,7 +231,7 @@ def map_graph(
     build: Callable[[Node, tuple[Node, ...]], Node],
     parameters: Mapping[Node, Node] | None = None,
 ) -> Graph:
-    """The graph rebuilt from the operands up: `build(old, new_operands)` gives the new node for each old one.
+    """The graph rebuilt from the operands up: `build(old, new_operands)` gives each new node.
 
     `parameters` maps old parameters to new ones; those left out stay as they are.
     """

@@ -66,7 +66,7 @@ def _dot_general(op: DotGeneral, operands: list[Array], context: Context) -> Arr
     columns = wide_rhs.transpose(*op.rhs_batch, *op.rhs_contract, *right).reshape(
         *batch_shape, length, prod(right_shape)
     )
-    result = np.matmul(rows, columns).reshape(*batch_shape, *left_shape, *right_shape)
+    result = np.matmul(rows, columns).reshape((*batch_shape, *left_shape, *right_shape))
     return _finished(result, op.dtype, context)
 
 

@@ -1,6 +1,7 @@
 """The primitives, by aspect. Names follow StableHLO, elementwise maths the Python array API.
 
-`PRIMITIVES` maps each printed name to its class; one row per op class, so a duplicate name fails at import.
+`PRIMITIVES` maps each printed name to its class; one row per op class, so a duplicate name fails at
+import.
 """
 
 from __future__ import annotations

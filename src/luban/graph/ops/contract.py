@@ -27,16 +27,17 @@ def _product_dtype(lhs: TensorType, rhs: TensorType, result: DType) -> None:
         lhs.dtype is not rhs.dtype or not lhs.dtype.is_float or not result.is_float
     ):
         raise DTypeError(
-            f"operands are {lhs} and {rhs} with result {result}, expected one float dtype, or integers only"
+            f"operands are {lhs} and {rhs} with result {result}, "
+            "expected one float dtype, or integers only"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DotGeneral(Op):
-    """Sum of products over the contracted axes, for each batch: batch axes, then lhs rest, then rhs rest.
+    """Sum of products over the contracted axes: [batch axes, lhs rest, rhs rest].
 
-    Floats narrower than f32 accumulate in f32 and round once to `dtype`; integers of any two widths accumulate exactly
-    modulo 2**bits of `dtype`.
+    Floats narrower than f32 accumulate in f32 and round once to `dtype`; integers of any two widths
+    accumulate exactly modulo 2**bits of `dtype`.
     """
 
     name: ClassVar[str] = "dot_general"
@@ -59,7 +60,8 @@ class DotGeneral(Op):
             axis_in_range(b, rhs.rank)
             if _differ(lhs.shape[a], rhs.shape[b]):
                 raise ShapeError(
-                    f"operands are {lhs} and {rhs}: axis {a} of one must equal axis {b} of the other"
+                    f"operands are {lhs} and {rhs}: "
+                    f"axis {a} of one must equal axis {b} of the other"
                 )
         batch = [lhs.shape[a] for a in self.lhs_batch]
         left = [
@@ -77,8 +79,8 @@ class Convolution(Op):
 
     layout "channels_first": lhs [N, C, *S], rhs [O, C / groups, *K], result [N, O, *S'];
     layout "channels_last":  lhs [N, *S, C], rhs [*K, C / groups, O], result [N, *S', O].
-    Padding may be negative. `lhs_dilation` inserts zeros between input elements (a transposed convolution).
-    Accumulates as `dot_general` does.
+    Padding may be negative. `lhs_dilation` inserts zeros between input elements (a transposed
+    convolution). Accumulates as `dot_general` does.
     """
 
     name: ClassVar[str] = "convolution"

@@ -1,4 +1,4 @@
-"""Control flow: operations that hold sub-graphs. Sub-graphs are closed; what they use comes in as operands."""
+"""Control flow: operations that hold closed sub-graphs; what they use comes in as operands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def same_kind(a: Type, b: Type) -> bool:
 def _check(what: str, given: tuple[Type, ...], expected: tuple[Type, ...]) -> None:
     if len(given) != len(expected) or not all(map(same_kind, given, expected)):
         raise ShapeError(
-            f"{what}: given ({', '.join(map(str, given))}), expected ({', '.join(map(str, expected))})"
+            f"{what}: given ({', '.join(map(str, given))}), "
+            f"expected ({', '.join(map(str, expected))})"
         )
 
 
@@ -44,8 +45,8 @@ def _types(nodes: tuple[object, ...]) -> tuple[Type, ...]:
 class If(Op):
     """One of two sub-graphs, by a bool scalar: (predicate, operands...) -> results, always a tuple.
 
-    Both take all operands. `result_types` states the results; sizes on which the branches differ are symbols of their
-    own, known once the node has run.
+    Both take all operands. `result_types` states the results; sizes on which the branches differ
+    are symbols of their own, known once the node has run.
     """
 
     name: ClassVar[str] = "if"
@@ -66,7 +67,8 @@ class If(Op):
             _check(f"operands of {branch.name}", tuple(rest), _types(branch.parameters))
             if len(branch.results) != len(self.result_types):
                 raise ShapeError(
-                    f"{branch.name} has {len(branch.results)} results, expected {len(self.result_types)}"
+                    f"{branch.name} has {len(branch.results)} results, "
+                    f"expected {len(self.result_types)}"
                 )
         return TupleType(self.result_types)
 
@@ -75,9 +77,11 @@ class If(Op):
 class Loop(Op):
     """While with a trip limit and stacked outputs: the meaning of ONNX Loop and of `while`.
 
-    operands  limit i64[] (negative: none), condition bool[], `num_carried` carried values, then `captured` values
-    body      (iteration i64[], condition bool[], carried..., captured...) -> (condition bool[], carried..., stacked...)
-    results   carried at the end, then each stacked value along a new first axis of size `trips`; always a tuple
+    operands  limit i64[] (negative: none), condition bool[], `num_carried` carried values, captured
+    body      (iteration i64[], condition bool[], carried..., captured...)
+              -> (condition bool[], carried..., stacked...)
+    results   carried at the end, then each stacked value along a new first axis of size `trips`;
+              always a tuple
 
     `trips` and the sizes that change from turn to turn are symbols of their own in `result_types`.
     """
@@ -98,11 +102,13 @@ class Loop(Op):
         expected = _types(self.body.parameters)[2:]
         if len(rest) != len(expected):
             raise ShapeError(
-                f"{self.body.name} takes {len(expected)} carried and captured values, given {len(rest)}"
+                f"{self.body.name} takes {len(expected)} carried and captured values, "
+                f"given {len(rest)}"
             )
         if len(self.body.results) != 1 + len(self.result_types):
             raise ShapeError(
-                f"{self.body.name} has {len(self.body.results)} results, expected {1 + len(self.result_types)}"
+                f"{self.body.name} has {len(self.body.results)} results, "
+                f"expected {1 + len(self.result_types)}"
             )
         return TupleType(self.result_types)
 
@@ -112,7 +118,8 @@ class Scan(Op):
     """A loop over one axis of its scanned operands: recurrences.
 
     operands  `num_carried` carried values, `len(scan_axes)` scanned tensors, then captured values
-    body      (carried..., one slice of each scanned..., captured...) -> (carried..., one slice of each stacked...)
+    body      (carried..., one slice of each scanned..., captured...)
+              -> (carried..., one slice of each stacked...)
     results   carried at the end, then each stacked tensor along `stack_axes`; always a tuple
     Reversed axes are walked (or filled) from the end.
     """

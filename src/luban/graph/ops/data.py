@@ -1,4 +1,4 @@
-"""Where values come from: constants, indices, sizes, random bits, and values computed by host operators."""
+"""Where values come from: constants, indices, sizes, random bits, and host operators."""
 
 from __future__ import annotations
 
@@ -107,7 +107,10 @@ class DimensionSize(Op):
 
 @dataclass(frozen=True, slots=True)
 class RandomBits(Op):
-    """u32[shape] of uniform random bits: Philox4x32-10 with key (u64[1]) and the element's index as counter."""
+    """u32[shape] of uniform random bits for a key u64[1].
+
+    The first word of Philox4x32-10 with the element's row-major index as counter.
+    """
 
     name: ClassVar[str] = "random_bits"
     shape: Shape
@@ -138,9 +141,10 @@ class Nonzero(Op):
 
 @dataclass(frozen=True, slots=True)
 class HostCall(Op):
-    """A named function of `graph.host` run in Python at run time: strings, sequences, optionals, and odd rarities.
+    """A named function of `graph.host`, run in Python: strings, sequences, optionals, rarities.
 
-    `options` are its attributes; symbols in `result_types` that no operand has are known once it has run.
+    `options` are its attributes; symbols in `result_types` that no operand has are known once it
+    has run.
     """
 
     name: ClassVar[str] = "host_call"
@@ -148,7 +152,7 @@ class HostCall(Op):
     options: tuple[tuple[str, Any], ...]
     result_types: tuple[Type, ...]
 
-    def infer(self, *operands: Type) -> Type:
+    def infer(self, *_: Type) -> Type:
         """The declared type; a tuple unless there is one result."""
         return self.result_types[0] if len(self.result_types) == 1 else TupleType(self.result_types)
 

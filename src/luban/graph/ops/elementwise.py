@@ -1,4 +1,4 @@
-"""Elementwise maths: one value from the values at the same place. Operands have equal shapes; broadcast first.
+"""Elementwise maths: one value from those at the same place. Shapes are equal: broadcast first.
 
 NaN, -0.0, integer division, shifts and casts follow docs/concepts/numerics.md.
 """
@@ -32,7 +32,7 @@ class ElementwiseOp(Op):
     gives_bool: ClassVar[bool] = False
 
     def infer(self, *operands: Type) -> Type:
-        """Equal shapes and dtypes of an accepted kind give that shape and dtype (bool for predicates)."""
+        """Equal shapes and dtypes of an accepted kind give that type (bool for predicates)."""
         first = same_shape(tensor_operands(operands, self.arity))
         if first.dtype.kind not in self.kinds:
             accepted = ", ".join(sorted(self.kinds))
@@ -41,7 +41,7 @@ class ElementwiseOp(Op):
 
 
 def _define(
-    base: str, rows: dict[str, tuple[frozenset[str], str]], arity: int, gives_bool: bool = False
+    rows: dict[str, tuple[frozenset[str], str]], arity: int, gives_bool: bool = False
 ) -> dict[str, type[ElementwiseOp]]:
     """One dataclass per row: they differ in nothing but name, accepted kinds and meaning."""
     made: dict[str, type[ElementwiseOp]] = {}
@@ -61,7 +61,6 @@ def _define(
 
 
 UNARY = _define(
-    "Unary",
     {
         "negative": (_NUMERIC, "-x; wraps for the lowest integer"),
         "abs": (_NUMERIC, "|x|; wraps for the lowest integer"),
@@ -95,7 +94,6 @@ UNARY = _define(
     arity=1,
 )
 UNARY_BOOL = _define(
-    "Predicate",
     {
         "is_nan": (_FLOAT, "true where x is NaN"),
         "is_inf": (_FLOAT, "true where x is infinite"),
@@ -104,7 +102,6 @@ UNARY_BOOL = _define(
     gives_bool=True,
 )
 BINARY = _define(
-    "Binary",
     {
         "add": (_NUMERIC, "x + y; integers wrap"),
         "subtract": (_NUMERIC, "x - y; integers wrap"),
@@ -131,7 +128,6 @@ BINARY = _define(
     arity=2,
 )
 COMPARE = _define(
-    "Compare",
     {
         "equal": (_ANY, "x == y; false if either is NaN"),
         "not_equal": (_ANY, "x != y; true if either is NaN"),
@@ -147,7 +143,7 @@ COMPARE = _define(
 
 @dataclass(frozen=True, slots=True)
 class Select(Op):
-    """Where the predicate is true the second operand, else the third: (bool[S], T[S], T[S]) -> T[S]."""
+    """(bool[S], T[S], T[S]) -> T[S]: the second where the predicate is true, else the third."""
 
     name: ClassVar[str] = "select"
 
@@ -166,9 +162,10 @@ class Select(Op):
 class Cast(Op):
     """Another dtype, same value as near as it can hold: ties to even.
 
-    Float to integer truncates towards zero; with `saturate` it clamps and NaN gives 0, else it wraps modulo 2**bits.
-    Integer to integer wraps. To 8-bit and 4-bit floats: with `saturate` clamps to the largest finite value, else overflow
-    gives infinity or NaN as the format has. To bool: anything but zero is true.
+    Float to integer truncates towards zero; with `saturate` it clamps and NaN gives 0, else it
+    wraps modulo 2**bits. Integer to integer wraps. To 8-bit and 4-bit floats: with `saturate`
+    clamps to the largest finite value, else overflow gives infinity or NaN as the format has. To
+    bool: anything but zero is true.
     """
 
     name: ClassVar[str] = "cast"

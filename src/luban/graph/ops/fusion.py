@@ -1,4 +1,4 @@
-"""Fusions: nodes that become one kernel. The body is an ordinary graph, so a fused program still has its meaning."""
+"""Fusions: nodes that become one kernel. The body is a graph, so its meaning stays executable."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ def _known(kind: str, kinds: tuple[str, ...]) -> None:
 class Reduce(Op):
     """One value from all elements along some axes, which disappear.
 
-    kind: sum, product, maximum, minimum (NaN if any is NaN), and, or (bool and integers). Empty axes give 0, 1, the
-    lowest, the highest, all ones, 0. f16, bf16 and 8-bit floats accumulate in f32, rounded once at the end.
+    kind: sum, product, maximum, minimum (NaN if any is NaN), and, or (bool and integers). Empty
+    axes give 0, 1, the lowest, the highest, all ones, 0. f16, bf16 and 8-bit floats accumulate in
+    f32, rounded once at the end.
     """
 
     name: ClassVar[str] = "reduce"
@@ -50,7 +51,9 @@ class Reduce(Op):
 
 @dataclass(frozen=True, slots=True)
 class ArgReduce(Op):
-    """Index (i64) of the largest or smallest element along an axis, which disappears. The first NaN wins over all.
+    """Index (i64) of the largest or smallest element along an axis, which disappears.
+
+    The first NaN wins over all.
 
     kind: maximum or minimum. `last` picks the last of equal ones instead of the first.
     """
@@ -73,7 +76,10 @@ class ArgReduce(Op):
 
 @dataclass(frozen=True, slots=True)
 class Cumulative(Op):
-    """Running sum, product, maximum or minimum along an axis; `exclusive` leaves the element itself out."""
+    """Running sum, product, maximum or minimum along an axis.
+
+    `exclusive` leaves the element itself out.
+    """
 
     name: ClassVar[str] = "cumulative"
     kind: str
@@ -92,7 +98,7 @@ class Cumulative(Op):
 
 @dataclass(frozen=True, slots=True)
 class ReduceWindow(Op):
-    """A reduction over a window that slides along every axis; padding counts as the kind's empty value.
+    """A reduction over a window that slides along every axis; padding is the kind's empty value.
 
     Fields have one entry per axis. kind as in `reduce`.
     """
@@ -120,7 +126,10 @@ class ReduceWindow(Op):
 
 @dataclass(frozen=True, slots=True)
 class Sort(Op):
-    """Operands of one shape reordered together along an axis, stably, by the first operand. NaN sorts as largest."""
+    """Operands of one shape reordered together along an axis, stably, by the first operand.
+
+    NaN sorts as the largest; equal elements keep their order in both directions.
+    """
 
     name: ClassVar[str] = "sort"
     axis: int
@@ -138,7 +147,9 @@ class Sort(Op):
 
 @dataclass(frozen=True, slots=True)
 class TopK(Op):
-    """The k largest (or smallest) along an axis in sorted order, and their i64 indices; of equals the lower index first.
+    """The k largest (or smallest) along an axis in sorted order, and their i64 indices.
+
+    Of equals the lower index comes first; NaN counts as the largest.
 
     k may be a symbol bound at run time by the second operand, an i64 scalar.
     """

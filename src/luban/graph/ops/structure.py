@@ -31,7 +31,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BroadcastInDim(Op):
-    """Operand axis i becomes result axis `axes[i]`, repeated if its size is 1; other result axes repeat the whole.
+    """Operand axis i becomes result axis `axes[i]`, repeated if its size is 1.
+
+    The other result axes repeat the whole.
 
     A symbolic operand size that differs from the result's must be 1 or equal at run time.
     """
@@ -50,7 +52,8 @@ class BroadcastInDim(Op):
             target = self.shape[axis]
             if isinstance(size, int) and isinstance(target, int) and size not in (1, target):
                 raise ShapeError(
-                    f"{given} does not broadcast to {list(self.shape)}: axis {axis} is {size}, not 1"
+                    f"{given} does not broadcast to {list(self.shape)}: "
+                    f"axis {axis} is {size}, not 1"
                 )
         return given.with_shape(self.shape)
 
@@ -74,7 +77,7 @@ class Reshape(Op):
 
 @dataclass(frozen=True, slots=True)
 class DynamicReshape(Op):
-    """Reshape to the sizes in the second operand, i64[rank], known at run time and bound to the symbols of `shape`."""
+    """Reshape to run-time sizes: the second operand, i64[rank], bound to the symbols of `shape`."""
 
     name: ClassVar[str] = "dynamic_reshape"
     shape: Shape
@@ -107,9 +110,10 @@ class Transpose(Op):
 
 @dataclass(frozen=True, slots=True)
 class Slice(Op):
-    """Every `strides`-th element from `starts`, `sizes` of them per axis: y[i] = x[starts + i * strides].
+    """`sizes` elements per axis, every `strides`-th from `starts`: y[i] = x[starts + i * strides].
 
-    Stating the size keeps symbolic shapes simple; the last element must lie inside. Strides are >= 1.
+    Stating the size keeps symbolic shapes simple; the last element must lie inside.
+    Strides are >= 1.
     """
 
     name: ClassVar[str] = "slice"
@@ -126,7 +130,8 @@ class Slice(Op):
         for axis, (size, start, count, stride) in enumerate(rows):
             if stride < 1 or dims.bounds(start)[1] < 0 or dims.bounds(count)[1] < 0:
                 raise ShapeError(
-                    f"slice of {given}: axis {axis} has start {start}, size {count}, stride {stride}"
+                    f"slice of {given}: axis {axis} has "
+                    f"start {start}, size {count}, stride {stride}"
                 )
             last = start + (count - 1) * stride
             if dims.bounds(count)[0] > 0 and dims.bounds(size - 1 - last)[1] < 0:
@@ -157,7 +162,10 @@ class DynamicSlice(Op):
 
 @dataclass(frozen=True, slots=True)
 class DynamicUpdateSlice(Op):
-    """The first operand with the block at a run-time start replaced: (T[S], T[U], i64[rank]) -> T[S]. Start is clamped."""
+    """(T[S], T[U], i64[rank]) -> T[S]: the block of the second at a run-time start of the first.
+
+    The start is clamped.
+    """
 
     name: ClassVar[str] = "dynamic_update_slice"
 
@@ -176,7 +184,10 @@ class DynamicUpdateSlice(Op):
 
 @dataclass(frozen=True, slots=True)
 class Pad(Op):
-    """Add `low` and `high` elements (negative: remove) and `interior` between neighbours, of the second operand's value."""
+    """Add `low` and `high` elements (negative: remove) and `interior` ones between neighbours.
+
+    They have the value of the second operand.
+    """
 
     name: ClassVar[str] = "pad"
     low: Shape
@@ -246,9 +257,10 @@ class Reverse(Op):
 class Gather(Op):
     """Slices of the first operand at run-time places, with StableHLO's dimension numbers.
 
-    operand  T[S], start_indices i64 or i32 with the index vector along its last axis (of size len(start_index_map))
-    result   batch axes of start_indices in order, with the slice's axes (less the collapsed and batching ones) at
-             `offset_axes`
+    operands  T[S], and start_indices i64 or i32 with the index vector along the last axis, of size
+              len(start_index_map)
+    result    batch axes of start_indices in order, with the slice's axes (less the collapsed and
+              batching ones) at `offset_axes`
     Starts are clamped so that each slice lies inside.
     """
 
@@ -285,10 +297,11 @@ class Gather(Op):
 
 @dataclass(frozen=True, slots=True)
 class Scatter(Op):
-    """The first operand with updates combined in at run-time places: the inverse of `gather`, same dimension numbers.
+    """Updates combined into the first operand at run-time places: the inverse of `gather`.
 
-    (T[S], indices, T[updates]) -> T[S]. combine: "replace", "add", "multiply", "maximum" or "minimum"; updates apply in
-    row-major order, so the result never depends on threads. Slices that do not lie inside are left out.
+    (T[S], indices, T[updates]) -> T[S]. combine: "replace", "add", "multiply", "maximum" or
+    "minimum"; updates apply in row-major order, so the result never depends on threads. Slices that
+    do not lie inside are left out.
     """
 
     name: ClassVar[str] = "scatter"
