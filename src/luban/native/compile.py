@@ -18,7 +18,14 @@ from luban.core.errors import InternalError, LubanWarning
 from luban.native.target import Target
 from luban.native.threads import available_threads
 
-__all__ = ["assembly", "compile_many", "compile_object", "count_spills"]
+__all__ = [
+    "assembly",
+    "compile_many",
+    "compile_object",
+    "count_spills",
+    "llvm_version",
+    "target_machine",
+]
 
 # Measured: IR passes change nothing for generated SSA text, O1 = O2 = O3, O0 is 1.3-2.6x slower.
 _CODEGEN_LEVEL = 2
@@ -131,7 +138,7 @@ def _llvm() -> _UnlockedLlvm | _LockedLlvm:
 
 
 def llvm_version() -> str:
-    """The versions that decide what bytes come out, for cache keys: LLVM's."""
+    """LLVM's version, such as 22.1.0: it decides what bytes come out."""
     return ".".join(map(str, llvm.llvm_version_info))
 
 

@@ -94,7 +94,7 @@ class Pool:
         self._set(pool_code.GENERATION, 1)
         self._context[pool_code.SPIN :].view(np.int64)[0] = spin_looks
         # Two pools must not give one table the same run number.
-        self._set(pool_code.EPOCH, next(_pool_numbers) << 24)
+        self._set(pool_code.EPOCH, next(_pool_numbers) % 128 << 24)
         atexit.register(self.stop)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork_in_child)
