@@ -214,7 +214,9 @@ def _gather(op: Gather, operands: list[Array], context: Context) -> Array:
     kept_shape = [sizes[a] for a in indexed if a not in dropped]
     full = (*batch_shape, *kept_shape)
     index = tuple(np.broadcast_to(i, full) for i in index)
-    taken = x.transpose(*indexed, *whole)[index] if index else _repeated(x, batch_shape)
+    # `np.asarray`: one element of an object array comes out bare.
+    ordered = x.transpose(*indexed, *whole)
+    taken = np.asarray(ordered[index], x.dtype) if index else _repeated(x, batch_shape)
     # Axes now: batch, kept indexed, whole. Put the window axes in operand order at their places.
     window_order = [a for a in indexed if a not in dropped] + whole
     where = {axis: len(batch_shape) + i for i, axis in enumerate(window_order)}
