@@ -31,6 +31,11 @@ class Row:
         ours, theirs = self.of(OURS), self.of(engine)
         return speedup(ours, theirs) if ours and theirs else None
 
+    def best_ratio(self, peers: Sequence[str]) -> float | None:
+        """How many times faster Luban is than the fastest of `peers`; below 1 it is behind."""
+        ratios = [ratio for peer in peers if (ratio := self.ratio(peer)) is not None]
+        return min(ratios, default=None)
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first column is left-aligned, the others right.
@@ -69,8 +74,7 @@ def speed_table(rows: Sequence[Row], engines: Sequence[str]) -> str:
     header = ["model", "threads"]
     for engine in engines:
         header += [f"{engine} ms", "p95"]
-    header += [f"x {peer}" for peer in peers]
-    header += ["error", "bound"]
+    header += [*(f"x {peer}" for peer in peers), "x best", "error", "bound"]
     lines = [_speed_line(row, engines, peers) for row in rows]
     return table(header, lines)
 
@@ -82,24 +86,31 @@ def _speed_line(row: Row, engines: Sequence[str], peers: Sequence[str]) -> list[
         cells += (
             [milliseconds(timing.median_s), milliseconds(timing.p95_s)] if timing else ["fails", ""]
         )
-    for peer in peers:
-        ratio = row.ratio(peer)
+    for ratio in (*(row.ratio(peer) for peer in peers), row.best_ratio(peers)):
         cells.append("" if ratio is None else f"{ratio:.2f}")
     ours = row.of(OURS)
     error = ours.error if ours else None
     return [*cells, "" if error is None else f"{error:.1e}", f"{row.bound:.0e}"]
 
 
-def means(rows: Sequence[Row], peers: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Geometric mean of the ratio to each peer by threads, over rows that both ran; no extras."""
-    result: dict[str, dict[int, float]] = {}
-    for peer in peers:
+def means(rows: Sequence[Row], peers: Sequence[str]) -> dict[str, dict[int, tuple[float, int]]]:
+    """Geometric mean of the ratio and the number of models in it, by peer and threads.
+
+    The peer "the best peer" is the fastest one of each model. Extra models and failures are left
+    out.
+    """
+    result: dict[str, dict[int, tuple[float, int]]] = {}
+    counted = [row for row in rows if "extra" not in row.tags]
+    for name in (*peers, *(["the best peer"] if len(peers) > 1 else [])):
         by_threads: dict[int, list[float]] = {}
-        for row in rows:
-            ratio = row.ratio(peer)
-            if ratio is not None and "extra" not in row.tags:
+        for row in counted:
+            ratio = row.ratio(name) if name in peers else row.best_ratio(peers)
+            if ratio is not None:
                 by_threads.setdefault(row.threads, []).append(ratio)
-        result[peer] = {threads: geometric_mean(r) for threads, r in sorted(by_threads.items())}
+        result[name] = {
+            threads: (geometric_mean(ratios), len(ratios))
+            for threads, ratios in sorted(by_threads.items())
+        }
     return result
 
 
@@ -107,12 +118,11 @@ def mean_lines(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """The geometric means as sentences."""
     lines = []
     for peer, by_threads in means(rows, peers).items():
-        for threads, mean in by_threads.items():
-            ran = [row for row in rows if row.threads == threads and "extra" not in row.tags]
-            count = sum(row.ratio(peer) is not None for row in ran)
+        for threads, (mean, count) in by_threads.items():
+            total = sum(row.threads == threads and "extra" not in row.tags for row in rows)
             lines.append(
                 f"- {threads} thread{'s' * (threads > 1)}: {mean:.3f} times the speed of {peer} "
-                f"(geometric mean of {count} of {len(ran)} models)"
+                f"(geometric mean of {count} of {total} models)"
             )
     return "\n".join(lines)
 
