@@ -34,11 +34,13 @@ class RunTimeValueNeeded(Exception):
     """Raised by a handler that needs a value which only the run knows.
 
     The importer then turns the node into a host step that is built once the value is there.
+    `results` states the types of the results where the handler knows more of them than ONNX infers.
     """
 
-    def __init__(self, value: Node) -> None:
+    def __init__(self, value: Node, results: Sequence[Type] | None = None) -> None:
         super().__init__("a value is known at run time only")
         self.value = value
+        self.results = results
 
 
 class _Required:

@@ -33,6 +33,7 @@ from luban.frontend.onnx.load import Source, element_type, load_model
 from luban.frontend.onnx.order import in_order
 from luban.frontend.onnx.run_time import run_time_step
 from luban.frontend.onnx.scope import Failed, Scope, Value
+from luban.frontend.onnx.settling import with_settlers
 from luban.frontend.onnx.survey import survey
 from luban.frontend.onnx.value_types import SymbolNames, type_of, with_sizes
 from luban.graph import build
@@ -96,6 +97,7 @@ class Importer:
         self.names = SymbolNames()
         self.functions = Functions(source.model.functions)
         self.failures: list[str] = []
+        self.made: list[Node] = []  # what the graph that is being read has so far, used or not
         opset = {entry.domain: entry.version for entry in source.model.opset_import}
         self.opset = _normalised(opset) if opset else {"": 1}
 
@@ -115,9 +117,10 @@ class Importer:
         scope.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
         self.walk(graph.node, scope)
         wanted = [v.name for v in graph.output] if outputs is None else list(outputs)
-        results = self._results(wanted, scope, chosen=outputs is not None)
+        found = self._results(wanted, scope, chosen=outputs is not None)
         values = {name: value for name, value in scope.values.items() if isinstance(value, Node)}
-        named = Graph(graph.name or "main", tuple(parameters), tuple(results), tuple(wanted))
+        results = with_settlers(found, parameters, self.made)
+        named = Graph(graph.name or "main", tuple(parameters), results, tuple(wanted))
         metadata = {entry.key: entry.value for entry in self.source.model.metadata_props}
         return Imported(named, values, self.opset, metadata, self.source.name)
 
@@ -262,6 +265,8 @@ class Importer:
         for name, result in zip(proto.output, results, strict=False):
             if name:
                 self._define(name, result, scope, loc)
+            if isinstance(result, Node):
+                self.made.append(result)
 
     def _define(self, name: str, value: Value, scope: Scope, loc: Loc) -> None:
         if name in scope.values or name in scope.lazy:
@@ -291,10 +296,10 @@ class Importer:
             body = self.functions.standard(domain, opset, context, inputs)
             if body is not None:
                 return self.functions.expand(self, body, context, inputs)
-        except RunTimeValueNeeded:
+        except RunTimeValueNeeded as needed:
             if self.at_run_time:
                 raise
-            return run_time_step(context, inputs)
+            return run_time_step(context, inputs, needed.results)
         raise context.unsupported("no translation")
 
     def call(

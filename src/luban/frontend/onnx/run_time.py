@@ -21,18 +21,22 @@ __all__ = ["STEP", "run_time_step"]
 STEP = "onnx_node_at_run_time"
 
 
-def run_time_step(context: NodeContext, inputs: Sequence[Node | None]) -> tuple[Node, ...]:
+def run_time_step(
+    context: NodeContext, inputs: Sequence[Node | None], results: Sequence[Type] | None = None
+) -> tuple[Node, ...]:
     """The node as a host step. Raises RunTimeValueNeeded again if a result's rank is not known."""
     proto = onnx.NodeProto()
     proto.CopyFrom(context.proto)
     del proto.attribute[:]
     proto.attribute.extend(context.attributes.values())
     used = [i for i in range(len(proto.output)) if proto.output[i]]
-    types = _result_types(context, proto, inputs, used)
+    types = (
+        _result_types(context, proto, inputs, used) if results is None else dict(enumerate(results))
+    )
     given = [x for x in inputs if x is not None]
     if types is None or any(a.type == onnx.AttributeProto.GRAPH for a in proto.attribute):
         raise RunTimeValueNeeded(given[-1])
-    results = context.host_call(
+    made = context.host_call(
         STEP,
         given,
         [types[i] for i in used],
@@ -41,8 +45,8 @@ def run_time_step(context: NodeContext, inputs: Sequence[Node | None]) -> tuple[
         functions=tuple(f.SerializeToString() for f in context.importer.functions.protos),
         types=tuple(None if x is None else x.type for x in inputs),
     )
-    by_place = dict(zip(used, results, strict=True))
-    return tuple(by_place.get(i, results[0]) for i in range(len(proto.output)))
+    by_place = dict(zip(used, made, strict=True))
+    return tuple(by_place.get(i, made[0]) for i in range(len(proto.output)))
 
 
 def _result_types(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from luban.core.errors import ShapeError
+from luban.core.types import Type
 from luban.frontend.onnx.arguments import axes_in_order, axis_from, whole_numbers
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.registry import op
 from luban.graph import build
 from luban.ir.node import Node
@@ -89,7 +90,7 @@ _REDUCTIONS: dict[str, Callable[[Node, Axes], Node]] = {
 def _register(name: str, reduction: Callable[[Node, Axes], Node]) -> None:
     @op(name, since=1)
     def handler(ctx: NodeContext, x: Node, axes: Node | None = None) -> Node:
-        named = ctx.ints("axes", ()) if axes is None else whole_numbers(ctx, axes)
+        named = _named_axes(ctx, x, axes)
         rank = x.tensor.rank
         if named:
             chosen = axes_in_order(named, rank)
@@ -101,6 +102,28 @@ def _register(name: str, reduction: Callable[[Node, Axes], Node]) -> None:
         if ctx.int("keepdims", 1):
             return kept
         return build.reshape(kept, [s for a, s in enumerate(x.tensor.shape) if a not in chosen])
+
+
+def _named_axes(ctx: NodeContext, x: Node, axes: Node | None) -> tuple[int, ...]:
+    if axes is None:
+        return ctx.ints("axes", ())
+    try:
+        return whole_numbers(ctx, axes)
+    except RunTimeValueNeeded:
+        raise RunTimeValueNeeded(axes, _open_results(ctx, x, axes)) from None
+
+
+def _open_results(ctx: NodeContext, x: Node, axes: Node) -> tuple[Type, ...] | None:
+    """The result's type when the axes are known to the run only, but not how many there are."""
+    count = axes.tensor.num_elements
+    if ctx.int("keepdims", 1):
+        count = 0
+    elif count == 0 and not ctx.int("noop_with_empty_axes", 0):
+        return (x.tensor.with_shape(()),)
+    if not isinstance(count, int) or count > x.tensor.rank:
+        return None
+    sizes = [ctx.fresh(f"kept_{i}") for i in range(x.tensor.rank - count)]
+    return (x.tensor.with_shape(sizes),)
 
 
 for _name, _reduction in _REDUCTIONS.items():
