@@ -11,6 +11,7 @@ from luban.core.errors import ModelError
 from luban.core.types import Type
 from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.scope import Failed, Scope
+from luban.frontend.onnx.settling import with_settlers
 from luban.graph import build
 from luban.ir.node import Graph, Node
 
@@ -35,8 +36,7 @@ class Body:
     def closed(self, captured: Iterable[Node], results: Sequence[Node] | None = None) -> Graph:
         """As a graph that takes `captured`, used or not, after its own parameters."""
         inside = [
-            self.scope.captured.get(outer)
-            or build.parameter(f"{self.path}/unused_{i}", outer.type)
+            self.scope.captured.get(outer) or build.parameter(f"{self.path}/unused_{i}", outer.type)
             for i, outer in enumerate(captured)
         ]
         given = tuple(self.results if results is None else results)
@@ -48,8 +48,9 @@ def read_body(
 ) -> Body:
     """Translate a sub-graph whose inputs have the given types.
 
-    With `closed` outer values are captured; without, it becomes part of the enclosing graph. Raises
-    ModelError if it takes another number of inputs, UnsupportedError if a result has no translation.
+    With `closed` outer values are captured; without, it becomes part of the enclosing graph.
+    Raises ModelError if it takes another number of inputs, UnsupportedError if a result has no
+    translation.
     """
     if len(proto.input) != len(types):
         raise ModelError(
@@ -74,8 +75,17 @@ def read_body(
         for value, type_ in zip(proto.input, types, strict=True)
     ]
     scope.values.update(zip((v.name for v in proto.input), parameters, strict=True))
-    importer.walk(proto.node, scope)
-    results = tuple(_result(context, scope, value.name) for value in proto.output)
+    outer_made = importer.made
+    if closed:
+        importer.made = []
+    try:
+        importer.walk(proto.node, scope)
+        results = tuple(_result(context, scope, value.name) for value in proto.output)
+        if closed:
+            known = (*parameters, *scope.captured.values())
+            results = with_settlers(results, known, importer.made)
+    finally:
+        importer.made = outer_made
     inner = frozenset(importer.names.created[first_inner:])
     return Body(place, tuple(parameters), results, scope, inner)
 

@@ -1,7 +1,7 @@
 """Values of constant expressions, found on demand while a model is read.
 
-Only what a handler asks for is computed (axes, pads, scales, ...), and only if every leaf is a small
-constant or a fixed size. Folding whole models is a pass, not this.
+Only what a handler asks for is computed (axes, pads, scales, ...), and only if every leaf is a
+small constant or a fixed size. Folding whole models is a pass, not this.
 """
 
 from __future__ import annotations
@@ -49,12 +49,10 @@ def _is_known(x: Node) -> bool:
             continue
         if not _may_fold(current):
             _known[current] = False
-        open_operands = [o for o in current.operands if o not in _known]
-        if current in _known or not open_operands:
-            _known.setdefault(current, all(_known[o] for o in current.operands))
-            stack.pop()
-        else:
+        elif open_operands := [o for o in current.operands if o not in _known]:
             stack.extend(open_operands)
+        else:
+            _known[current] = all(_known[o] for o in current.operands)
     return _known[x]
 
 

@@ -1,16 +1,16 @@
-"""Operators written in terms of others: a model's own functions, and the bodies of ONNX's schemas."""
+"""Operators in terms of others: a model's own functions, and the bodies of ONNX's schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
-from onnx.defs import OpSchema, SchemaError
+from onnx.defs import SchemaError
 
 from luban.core.errors import ModelError
 from luban.core.types import TupleType
-from luban.frontend.onnx.scope import Scope, Value
+from luban.frontend.onnx.scope import Failed, Scope, Value
 from luban.frontend.onnx.value_types import type_proto
 from luban.ir.node import Node
 
@@ -92,11 +92,16 @@ class Functions:
             importer.walk(function.node, scope)
         finally:
             self._open.pop()
-        return tuple(_result(name, scope, function) for name in function.output)
+        return tuple(
+            _result(name, scope, function, needed=context.output_used(i))
+            for i, name in enumerate(function.output)
+        )
 
 
-def _result(name: str, scope: Scope, function: onnx.FunctionProto) -> Value:
+def _result(name: str, scope: Scope, function: onnx.FunctionProto, *, needed: bool) -> Value:
     value = scope.find(name)
+    if value is None and not needed:
+        return Failed("an output that the call does not use")
     if value is None:
         raise ModelError(f"function {function.domain}.{function.name} does not make {name!r}")
     return value
@@ -126,7 +131,7 @@ def _version(versions: Sequence[int], opset: int) -> int:
     return max(fitting) if fitting else min(versions)
 
 
-def schema_of(domain: str, op: str, opset: int) -> OpSchema | None:
+def schema_of(domain: str, op: str, opset: int) -> Any:
     """ONNX's schema of an operator at a version of its operator set; None if it has none."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
@@ -137,4 +142,4 @@ def schema_of(domain: str, op: str, opset: int) -> OpSchema | None:
 def has_standard_body(domain: str, op: str, opset: int) -> bool:
     """True if the operator's schema states it in terms of others."""
     schema = schema_of(domain, op, opset)
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)

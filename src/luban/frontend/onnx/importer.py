@@ -1,7 +1,7 @@
 """From an ONNX model to a graph: the walk over nodes, names, functions and sub-graphs.
 
-`import_model` lists everything it cannot translate before it gives up: unknown operators by a survey
-of the whole model, unsupported forms of known ones by going on past them.
+`import_model` lists everything it cannot translate before it gives up: unknown operators by a
+survey of the whole model, unsupported forms of known ones by going on past them.
 """
 
 from __future__ import annotations

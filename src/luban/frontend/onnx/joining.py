@@ -1,4 +1,4 @@
-"""Types that cover several possible ones: what branches give, and what a loop carries from turn to turn."""
+"""Types that cover several: what branches give, and what a loop carries from turn to turn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from luban.frontend.onnx.value_types import UNRANKED, SymbolNames, is_unranked
 __all__ = ["joined", "joined_items", "open_outside"]
 
 
-def joined(
-    first: Type, second: Type, names: SymbolNames, hint: str, opened: set[str]
-) -> Type:
+def joined(first: Type, second: Type, names: SymbolNames, hint: str, opened: set[str]) -> Type:
     """The narrowest type that holds values of both; sizes that differ become fresh symbols.
 
-    `opened` collects the names of these. One of them joined with anything is itself, so that joining
-    again and again comes to an end.
+    `opened` collects the names of these. One of them joined with anything is itself, so that
+    joining again and again comes to an end.
     Raises ShapeError if the kinds, dtypes or numbers of axes differ.
     """
     match first, second:

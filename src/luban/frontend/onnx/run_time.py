@@ -1,4 +1,4 @@
-"""Nodes that cannot be built yet: a handler needs a value (axes, pads, ...) that only the run knows.
+"""Nodes that cannot be built yet: a handler needs a value (axes, ...) that only the run knows.
 
 Such a node becomes a host step: at run time the very same handler builds it with the value as a
 constant, so the meaning is the static one. `explain` lists these steps.

@@ -1,8 +1,8 @@
 """Names and what they stand for, level by level, while a model is read.
 
-A sub-graph that becomes a closed `Graph` captures what it uses from outside: the outer node becomes
-an operand, and a parameter stands for it inside. Constants, and integers that are known as sizes, are
-repeated inside instead, so that axes and shapes stay known there.
+A sub-graph that becomes a closed `Graph` captures what it uses from outside: the outer node
+becomes an operand, and a parameter stands for it inside. Constants, and integers that are known as
+sizes, are repeated inside instead, so that axes and shapes stay known there.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Value = Node | Failed
 class Scope:
     """One level of names.
 
-    `closed` levels become graphs of their own and capture. `attributes` and `absent` (inputs left out
-    at the call) are those of the function whose body this is.
+    `closed` levels become graphs of their own and capture. `attributes` and `absent` (inputs left
+    out at the call) are those of the function whose body this is.
     """
 
     path: str

@@ -22,20 +22,20 @@ def _place(position: Any, length: int, limit: int) -> int:
 
 
 @host("sequence_construct")
-def sequence_construct(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def sequence_construct(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """All operands as one list."""
     return (list(values),)
 
 
 @host("sequence_at")
-def sequence_at(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def sequence_at(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """(list, position) -> item"""
     items, position = values
     return (items[_place(position, len(items), len(items))],)
 
 
 @host("sequence_insert")
-def sequence_insert(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def sequence_insert(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """(list, item[, position]) -> a new list with the item in front of the position."""
     items, item, *rest = values
     place = _place(rest[0], len(items), len(items) + 1) if rest else len(items)
@@ -43,7 +43,7 @@ def sequence_insert(options: dict[str, Any], values: list[Any]) -> tuple[Any, ..
 
 
 @host("sequence_erase")
-def sequence_erase(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def sequence_erase(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """(list[, position]) -> a new list without that item."""
     items, *rest = values
     place = _place(rest[0] if rest else -1, len(items), len(items))
@@ -51,14 +51,14 @@ def sequence_erase(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...
 
 
 @host("sequence_length")
-def sequence_length(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def sequence_length(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """The number of items as i64[]."""
     return (np.asarray(len(values[0]), np.int64),)
 
 
 @host("split_to_sequence")
 def split_to_sequence(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
-    """(x[, sizes]) -> pieces along options["axis"]; a scalar size is repeated, the last is the rest.
+    """(x[, sizes]) -> pieces along options["axis"]; a scalar size is that of all but the last.
 
     Raises InputError if the sizes do not add up to the axis.
     """
@@ -92,19 +92,19 @@ def concat_from_sequence(options: dict[str, Any], values: list[Any]) -> tuple[An
 
 
 @host("optional")
-def optional(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def optional(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """The value itself, or None for no operand."""
     return (values[0] if values else None,)
 
 
 @host("optional_has_element")
-def optional_has_element(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def optional_has_element(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """bool[]: whether the optional holds a value."""
     return (np.asarray(values[0] is not None),)
 
 
 @host("optional_get_element")
-def optional_get_element(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
+def optional_get_element(_options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """The value of an optional. Raises InputError if there is none."""
     if values[0] is None:
         raise InputError(

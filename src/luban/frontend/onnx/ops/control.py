@@ -48,7 +48,7 @@ def if_(ctx: NodeContext, predicate: Node) -> tuple[Node, ...]:
 def loop(
     ctx: NodeContext, limit: Node | None = None, condition: Node | None = None, *initial: Node
 ) -> tuple[Node, ...]:
-    """While the condition holds, at most `limit` times; scan outputs are stacked along a new axis."""
+    """While the condition holds, at most `limit` turns; scan outputs are stacked."""
     first_inner = len(ctx.importer.names.created)
     body, types = _settled(ctx, initial)
     inner = frozenset(ctx.importer.names.created[first_inner:])

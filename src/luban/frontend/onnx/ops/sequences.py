@@ -48,7 +48,7 @@ def sequence_at(ctx: NodeContext, sequence: Node, position: Node) -> tuple[Node,
 
 
 def _one_item(ctx: NodeContext, item: Type) -> Type:
-    """The type of an item taken out; if the list does not know its axes, the model may state them."""
+    """The type of an item taken out; the model may state axes that the list does not know."""
     if is_unranked(item):
         stated = ctx.declared_type(0)
         if stated is None or not stated.tensor_type.HasField("shape"):
