@@ -109,7 +109,8 @@ def _item_type(proto: onnx.TypeProto, name: str, names: SymbolNames) -> Type:
 def _size(dim: onnx.TensorShapeProto.Dimension, hint: str, names: SymbolNames) -> DimLike:
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return dim.dim_value
-    return names.named(dim.dim_param) if dim.dim_param else names.fresh(hint)
+    is_named = dim.dim_param.strip("?")  # some exporters write "?" for every size they do not know
+    return names.named(dim.dim_param) if is_named else names.fresh(hint)
 
 
 def with_sizes(name: str, type_: Type, sizes: Sequence[int | str], names: SymbolNames) -> Type:
