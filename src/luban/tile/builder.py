@@ -505,7 +505,7 @@ class FunctionBuilder(Emitter):
             operands.append(expr.value)
         return self.emit(Call(function.name, function.result_types), *operands)
 
-    def assert_(self, condition: Expr, message: str) -> None:
+    def require(self, condition: Expr, message: str) -> None:
         """Stop with this message in checked mode when the condition is false."""
         if condition.known is not True:
             self.emit(Assert(message), condition.value)
