@@ -9,9 +9,10 @@ from typing import Any
 from luban.engine.executor import Executor
 from luban.engine.kernels import LinkedKernel, Lowered, link_kernels, lower_fusions
 from luban.engine.pipeline import PassReport, optimise
-from luban.engine.program import build_program
+from luban.engine.prepare import once_bodies, prepare_graph
+from luban.engine.program import Program, build_program
 from luban.graph.ops.control import sub_graphs
-from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Node
 from luban.native.cache import Cache, default_cache
 from luban.native.target import Target, default_target
@@ -42,7 +43,7 @@ def all_graphs(graph: Graph) -> list[Graph]:
         current = stack.pop()
         found.append(current)
         for n in current.nodes():
-            if not isinstance(n.op, Fusion):
+            if not isinstance(n.op, (Fusion, Once)):
                 stack.extend(sub_graphs(n.op).values())
     return found
 
@@ -65,6 +66,10 @@ def compile_graph(
     threads = num_threads or available_threads()
     optimised, reports = optimise(graph, without)
     graphs = all_graphs(optimised)
+    bodies = once_bodies(graphs)
+    prepared, prepare_reports = optimise(prepare_graph(bodies), {*without, "once"})
+    reports += prepare_reports
+    graphs.append(prepared)
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
     lowered, declined = lower_fusions(fusions, target)
     kernels = link_kernels(lowered, target, cache)
@@ -75,6 +80,16 @@ def compile_graph(
 
     for g in graphs:
         executors[g] = Executor(build_program(g, kernels, declined), threads, run)
+    _compute_once(bodies, [executors[g].program for g in graphs[:-1]], executors[prepared])
     return Compiled(
         graph, optimised, executors[optimised], reports, lowered, kernels, declined, target
     )
+
+
+def _compute_once(bodies: Sequence[Graph], programs: Sequence[Program], prepare: Executor) -> None:
+    """Fill in the values that are computed once, then give the memory of that work back."""
+    arrays = dict(zip(bodies, prepare.run([]), strict=True))
+    for program in programs:
+        for body, value in program.once.items():
+            value.constant = arrays[body]
+    prepare.release()

@@ -103,6 +103,11 @@ class Executor:
             with self._lock:
                 self._free.append(runner)
 
+    def release(self) -> None:
+        """Drop the memory and the plans of earlier calls; the next call makes them again."""
+        with self._lock:
+            self._free.clear()
+
     def plans(self) -> list[MemoryPlan]:
         """The memory plans in use, for reports."""
         with self._lock:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from luban.core.errors import OptionError
+from luban.engine.prepare import compute_once, fold_constants
 from luban.graph.ops.control import sub_graphs
-from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Node, map_graph, node
 from luban.lower.support import no_kernel
 from luban.passes.fuse import Decision, fuse
@@ -43,7 +44,21 @@ def _fuse(graph: Graph, decisions: list[Decision]) -> Graph:
     return fused
 
 
-PASSES: tuple[Pass, ...] = (Pass("fuse", "one kernel for neighbouring operations", _fuse),)
+def _fold(graph: Graph, decisions: list[Decision]) -> Graph:
+    del decisions
+    return fold_constants(graph)[0]
+
+
+def _once(graph: Graph, decisions: list[Decision]) -> Graph:
+    del decisions
+    return compute_once(graph)[0]
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("fold", "small results of constants become constants", _fold),
+    Pass("once", "large results of constants are computed once, at load", _once),
+    Pass("fuse", "one kernel for neighbouring operations", _fuse),
+)
 
 
 def optimise(graph: Graph, without: Collection[str] = ()) -> tuple[Graph, list[PassReport]]:
@@ -63,7 +78,7 @@ def optimise(graph: Graph, without: Collection[str] = ()) -> tuple[Graph, list[P
 
 def _apply(each: Pass, graph: Graph, reports: list[PassReport]) -> Graph:
     def inside(old: Node, operands: tuple[Node, ...]) -> Node:
-        inner = {} if isinstance(old.op, Fusion) else sub_graphs(old.op)
+        inner = {} if isinstance(old.op, (Fusion, Once)) else sub_graphs(old.op)
         if not inner:
             return old if operands == old.operands else node(old.op, *operands, loc=old.loc)
         new = {name: _apply(each, sub, reports) for name, sub in inner.items()}

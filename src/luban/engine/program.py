@@ -15,6 +15,7 @@ import numpy as np
 from luban.core.types import TupleType, Type
 from luban.engine.kernels import LinkedKernel
 from luban.graph.ops.data import Constant
+from luban.graph.ops.fusion import Once
 from luban.graph.ops.structure import Reshape
 from luban.ir.node import GetItem, Graph, Node, Parameter
 
@@ -25,7 +26,7 @@ __all__ = ["HostStep", "Launch", "Program", "Value", "build_program"]
 class Value:
     """One value of the program. `storage` is the value whose memory it uses (itself, mostly).
 
-    origin: "input", "constant", "launch" (written by a kernel) or "host" (made by a host step).
+    origin: "input", "constant", "once", "launch" (written by a kernel) or "host" (made by a host step).
     """
 
     number: int
@@ -72,6 +73,7 @@ class Program:
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
     steps: list[Step] = field(default_factory=list)
+    once: dict[Graph, Value] = field(default_factory=dict)  # filled in at load
 
     @property
     def stages(self) -> list[list[Step]]:
@@ -105,6 +107,9 @@ def build_program(
         elif isinstance(op, Constant):
             value_of[n] = new(n.type, "constant")
             value_of[n].constant = np.ascontiguousarray(op.value.array)
+        elif isinstance(op, Once):
+            value_of[n] = new(n.type, "once")
+            program.once[op.body] = value_of[n]
         elif isinstance(op, GetItem):
             value_of[n] = parts[n.operands[0]][op.index]
         elif isinstance(op, Reshape):
@@ -140,7 +145,7 @@ def _launches_first(graph: Graph, kernels: Mapping[Node, LinkedKernel]) -> list[
     position = {n: i for i, n in enumerate(order)}
 
     def is_host(n: Node) -> bool:
-        return n not in kernels and not isinstance(n.op, (Parameter, Constant, GetItem, Reshape))
+        return n not in kernels and not isinstance(n.op, (Parameter, Constant, Once, GetItem, Reshape))
 
     ready = [n for n in order if not waiting[n]]
     soon = sorted((n for n in ready if not is_host(n)), key=position.__getitem__)

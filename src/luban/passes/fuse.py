@@ -88,12 +88,14 @@ class _Fuser:
     no_kernel: Callable[[Node], str | None]
     decisions: list[Decision] = field(default_factory=list)
     alone: set[Node] = field(default_factory=set)
+    scalars: set[Node] = field(default_factory=set)  # numbers that each user works out for itself
     clusters: list[Cluster] = field(default_factory=list)
     owner: dict[Node, Cluster] = field(default_factory=dict)
     behind: dict[Node, int] = field(default_factory=dict)  # bit i: depends on cluster i
 
     def grow(self, order: Sequence[Node]) -> None:
         """One walk that gives every elementwise, reduction and contraction node its cluster."""
+        wanted = self._wanted_in_memory(order)
         for n in order:
             why = self.no_kernel(n) if isinstance(n.op, KERNEL_OPS) else None
             if why is not None:
@@ -104,13 +106,27 @@ class _Fuser:
             elif isinstance(n.op, Reduce):
                 self._reduction(n)
             elif isinstance(n.op, ELEMENTWISE):
-                self._elementwise(n)
+                if not n.tensor.rank and all(self._is_number(o) for o in n.operands):
+                    self.scalars.add(n)
+                else:
+                    self._elementwise(n)
+            elif isinstance(n.op, Concatenate) or (n in wanted and _is_copy(n)):
+                self._start(n, "loop", n.tensor.shape)
             mask = 0
             for operand in n.operands:
                 mask |= self.behind[operand]
             if n in self.owner:
                 mask |= 1 << self.owner[n].number
             self.behind[n] = mask
+
+    def _is_number(self, n: Node) -> bool:
+        return n in self.scalars or _inlined_constant(n)
+
+    def _wanted_in_memory(self, order: Sequence[Node]) -> set[Node]:
+        """Values that a host operation, control flow or the caller takes as they are."""
+        kernel = (*KERNEL_OPS, GetItem)
+        wanted = {operand for n in order if not isinstance(n.op, kernel) for operand in n.operands}
+        return wanted | set(self.graph.results)
 
     def _start(self, n: Node, kind: str, space: Shape, axes: tuple[int, ...] = ()) -> None:
         cluster = Cluster(len(self.clusters), kind, space, axes)
@@ -227,6 +243,73 @@ class _Fuser:
             target.members = {**cluster.members, **target.members}
             cluster.members = {}
 
+    def share(self, order: Sequence[Node]) -> None:
+        """Cheap elementwise clusters join a later kernel over the same elements, which stores them too.
+
+        A residual sum that feeds a normalisation and is used again later is then read only once.
+        """
+        used_by = users(order)
+        position = {n: i for i, n in enumerate(order)}
+        for cluster in reversed(self.clusters):
+            cheap = not any(m.op.name in _EXPENSIVE for m in cluster.members)
+            plain = all(isinstance(m.op, ELEMENTWISE) for m in cluster.members)
+            if cluster.kind != "loop" or not cluster.members or not cheap or not plain:
+                continue
+            for target in self._direct_users(cluster, used_by):
+                if len(target.members) + len(cluster.members) > _MAX_MEMBERS:
+                    continue
+                if self._passes_between(cluster, target, position):
+                    first = next(iter(cluster.members))
+                    why = f"kernel {target.number} also needs something computed from it elsewhere"
+                    self.decisions.append(Decision(first, False, why))
+                    continue
+                for member in cluster.members:
+                    self.owner[member] = target
+                target.members = {**cluster.members, **target.members}
+                cluster.members = {}
+                break
+
+    def _direct_users(self, cluster: Cluster, used_by: dict[Node, list[Node]]) -> list[Cluster]:
+        found: dict[Cluster, None] = {}
+        for m in cluster.members:
+            for user in used_by[m]:
+                target = self.owner.get(user)
+                if target is None or target is cluster or target.space != m.tensor.shape:
+                    continue
+                if target.kind in ("loop", "rows") and isinstance(user.op, (*ELEMENTWISE, Reduce)):
+                    found[target] = None
+        return sorted(found, key=lambda c: c.number)
+
+    def _passes_between(
+        self, cluster: Cluster, target: Cluster, position: dict[Node, int]
+    ) -> bool:
+        """True if something outside both depends on `cluster` and is needed by `target`."""
+        start = min(position[m] for m in cluster.members)
+        seen: set[Node] = set()
+        stack = [
+            operand
+            for m in target.members
+            for operand in m.operands
+            if self.owner.get(operand) not in (cluster, target)
+        ]
+        while stack:
+            current = stack.pop()
+            owner = self.owner.get(current)
+            if owner is cluster:
+                return True
+            early = owner is None and position[current] < start
+            if current in seen or early or owner is target:
+                continue
+            seen.add(current)
+            if owner is None:
+                stack.extend(current.operands)
+                continue
+            for member in owner.members:  # a cluster runs as a whole
+                if member not in seen:
+                    seen.add(member)
+                    stack.extend(o for o in member.operands if self.owner.get(o) is not owner)
+        return False
+
     def _only_user(
         self, cluster: Cluster, used_by: dict[Node, list[Node]], results: set[Node]
     ) -> Cluster | None:
@@ -241,13 +324,9 @@ class _Fuser:
                     other = self.owner[user]
                     if other is cluster:
                         continue
-                    if isinstance(user.op, CONTRACTIONS):
+                    if isinstance(user.op, CONTRACTIONS) or not _reads_once(user):
                         return None
-                    if other.kind != "loop" and not own:
-                        return None
-                    if other.kind == "contraction" or not (own or other.kind == "loop"):
-                        return None
-                    if own and current.tensor.shape != other.space and other.kind == "rows":
+                    if other.kind != "loop" and (not own or current.tensor.shape != other.space):
                         return None
                     targets.add(other)
                 elif isinstance(user.op, _ONE_TO_ONE) and len(used_by[current]) == 1:
@@ -259,6 +338,16 @@ class _Fuser:
                 else:
                     return None
         return targets.pop() if len(targets) == 1 else None
+
+
+def _reads_once(n: Node) -> bool:
+    """True unless the node reads elements of its operand more than once, or out of order by data."""
+    return not isinstance(n.op, VIEWS) or isinstance(n.op, (*_ONE_TO_ONE, Concatenate))
+
+
+def _is_copy(n: Node) -> bool:
+    """True for a view that takes a kernel to be in memory; a reshape only renames memory."""
+    return isinstance(n.op, (*VIEWS, Iota)) and not isinstance(n.op, Reshape)
 
 
 def _squeezed(shape: Shape) -> Shape:
@@ -277,6 +366,7 @@ def fuse(
     fuser = _Fuser(graph, no_kernel)
     fuser.grow(order)
     fuser.melt(order)
+    fuser.share(order)
     return _Builder(graph, fuser, order).build(), fuser.decisions
 
 
@@ -287,6 +377,7 @@ class _Builder:
         self.graph = graph
         self.owner = fuser.owner
         self.alone = fuser.alone
+        self.scalars = fuser.scalars
         self.order = order
         self.used_by = users(order)
         self.new: dict[Node, Node] = {}
@@ -318,16 +409,13 @@ class _Builder:
         """The materialised nodes that must exist before `n` can."""
         if n in self.owner:
             return self._cluster_plan(self.owner[n])[0]
-        if isinstance(n.op, VIEWS) and not self._is_alias(n) and n not in self.alone:
+        if self._is_copy(n):
             return self._leaves([n], {n})
         return list(n.operands)
 
-    def _is_alias(self, n: Node) -> bool:
-        return isinstance(n.op, Reshape)
-
     def _is_copy(self, n: Node) -> bool:
         """True for a view that needs a kernel of its own because somebody wants it in memory."""
-        return n not in self.alone and isinstance(n.op, (*VIEWS, Iota)) and not self._is_alias(n)
+        return n in self.scalars or (n not in self.alone and _is_copy(n))
 
     def _cluster_plan(self, cluster: Cluster) -> tuple[list[Node], list[Node]]:
         """(materialised inputs, members whose values are needed outside) of a cluster."""
@@ -370,11 +458,9 @@ class _Builder:
         """True if a user's body computes this view itself."""
         if n in self.alone:
             return False
-        if isinstance(n.op, Iota):
+        if isinstance(n.op, Iota) or n in self.scalars:
             return True
         if n in self.owner or not isinstance(n.op, VIEWS) or n in self.new:
-            return False
-        if isinstance(n.op, Concatenate):
             return False
         if isinstance(n.op, Reshape):
             source = n.operands[0]

@@ -9,7 +9,7 @@ from luban.core.errors import LubanError
 from luban.core.types import TensorType, TupleType
 from luban.graph.meaning.context import Array, Context, Meaning, Value, storage
 from luban.graph.ops.control import If, Loop, Scan
-from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Op
 
 __all__ = ["MEANING"]
@@ -78,9 +78,15 @@ def _stacked(rows: list[Value], axis: int, type_: object, context: Context) -> A
     return np.zeros(shape, storage(type_.dtype, context.precision))
 
 
-def _fusion(op: Fusion, operands: list[Value], context: Context) -> Value:
+def _fusion(op: Fusion | Once, operands: list[Value], context: Context) -> Value:
     results = context.run(op.body, operands)
     return results[0] if len(results) == 1 else results
 
 
-MEANING: dict[type[Op], Meaning] = {If: _if, Loop: _loop, Scan: _scan, Fusion: _fusion}
+MEANING: dict[type[Op], Meaning] = {
+    If: _if,
+    Loop: _loop,
+    Scan: _scan,
+    Fusion: _fusion,
+    Once: _fusion,
+}

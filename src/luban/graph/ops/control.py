@@ -11,7 +11,7 @@ from luban.core.dims import DimLike
 from luban.core.errors import ShapeError
 from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from luban.graph.infer import require
-from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Op
 
 __all__ = ["OPS", "If", "Loop", "Scan", "same_kind"]
@@ -174,7 +174,7 @@ def sub_graphs(op: Op) -> Mapping[str, Graph]:
     match op:
         case If():
             return {"then": op.then, "otherwise": op.otherwise}
-        case Loop() | Scan() | Fusion():
+        case Loop() | Scan() | Fusion() | Once():
             return {"body": op.body}
     return {}
 

@@ -9,7 +9,7 @@ from luban.core.errors import ShapeError
 from luban.core.types import TupleType, Type
 from luban.ir.node import Graph, Op
 
-__all__ = ["OPS", "Fusion"]
+__all__ = ["OPS", "Fusion", "Once"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +35,22 @@ class Fusion(Op):
         return results[0] if len(results) == 1 else TupleType(results)
 
 
-OPS: tuple[type[Op], ...] = (Fusion,)
+@dataclass(frozen=True, slots=True)
+class Once(Op):
+    """The result of a body without parameters, computed once for the life of a loaded program."""
+
+    name: ClassVar[str] = "once"
+    body: Graph
+
+    def infer(self, *operands: Type) -> Type:
+        """The type of the body's only result."""
+        if operands or self.body.parameters or len(self.body.results) != 1:
+            raise ShapeError(
+                f"once {self.body.name}: given {len(operands)} operands and a body of "
+                f"{len(self.body.parameters)} parameters and {len(self.body.results)} results, "
+                "expected 0, 0 and 1"
+            )
+        return self.body.results[0].type
+
+
+OPS: tuple[type[Op], ...] = (Fusion, Once)
