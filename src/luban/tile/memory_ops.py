@@ -185,8 +185,8 @@ class AtomicRmw(TileOp):
     """Read, combine, write as one step; gives the old value.
 
     Operands: pointer, offsets (i64), value, optional mask.
-    Element by element in row-major order. Masked-off elements give 0. Floats: add, min, max and
-    exchange only.
+    Kinds: add min max exchange for numbers, and or xor for integers. Element by element in
+    row-major order. Masked-off elements give 0.
     """
 
     name: ClassVar[str] = "atomic_rmw"

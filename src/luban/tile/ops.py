@@ -259,7 +259,10 @@ def _expect_domain(op: TileOp, domain: str, given: TileType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compare(TileOp):
-    """Elementwise comparison to bool; with NaN, all but `ne` are false."""
+    """Elementwise eq, ne, lt, le, gt or ge, to bool; with NaN, all but `ne` are false.
+
+    The element type says whether integers compare signed or unsigned.
+    """
 
     name: ClassVar[str] = "compare"
     predicate: Predicate
@@ -450,8 +453,8 @@ class Reduce(TileOp):
 
     With n elements along the axis and p the largest power of two <= n: first element i takes in
     element i + p for i < n - p; then, while p > 1, p is halved and element i takes in element i + p
-    for i < p. For f16 and bf16 every step rounds. `max` and `min` propagate NaN. Kinds and, or, xor
-    are for integers and bool, the others for numbers.
+    for i < p. For f16 and bf16 every step rounds. `max` and `min` propagate NaN. Kinds: sum, prod,
+    max, min for numbers; and, or, xor for integers and bool.
     """
 
     name: ClassVar[str] = "reduce"

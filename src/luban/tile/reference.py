@@ -17,12 +17,14 @@ __all__ = ["reference_page"]
 def _op_section(op: type[TileOp]) -> list[str]:
     fields = dataclasses.fields(op)  # type: ignore[arg-type]  # every op is a dataclass
     attributes = ", ".join(
-        f"{field.name}: {field.type}".replace("|", "\\|")
+        f"{field.name}: {field.type}"
         + ("" if field.default is dataclasses.MISSING else f" = {field.default!r}")
         for field in fields
     )
     lines = [f"### {op.name}", "", f"`{op.__name__}({attributes})`", ""]
-    lines += ["```text", inspect.getdoc(op) or "", "```", ""]
+    shared = [base for base in op.__mro__[1:] if base is not TileOp and issubclass(base, TileOp)]
+    docs = [inspect.getdoc(kind) or "" for kind in (op, *shared)]
+    lines += ["```text", "\n\n".join(docs), "```", ""]
     table: dict[type[TileOp], dict[str, tuple[str, str]]] = {Unary: UNARY, Binary: BINARY}
     if op in table:
         lines += ["| kind | elements | meaning |", "| --- | --- | --- |"]
