@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from luban.core import dims
 from luban.core.dims import DimLike
-from luban.core.dtypes import DType
+from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import InternalError
+from luban.graph.ops.reduce import ArgReduce
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import Linear
@@ -170,6 +171,12 @@ class Scope:
         assert not isinstance(stride, Expr)
         strides = [stride if isinstance(stride, int) else self.size(stride)]
         return self.b.load(pointer, start, (self.lanes.width,), strides, mask=mask)
+
+    def along(self, axis: int) -> Expr:
+        """Where a loop axis stands: a scalar, or a tile if it runs along the lanes."""
+        if self.lanes is not None and self.lanes.axis == axis:
+            return self.lanes.base + self.b.arange(self.lanes.width)
+        return self.place[axis]
 
     def all_of(self, guards: Sequence[Ref]) -> Expr | None:
         """One mask that holds where all guards do; None for no guards."""
@@ -348,7 +355,9 @@ class _Writer:
         moving = frozenset(g.axis for g in self.nest.reduced)
         for reduction in self.nest.reductions:
             self.scope.hoist(self.needed, moving)
-            self.scope.set(reduction.result, self._reduce(reduction))
+            arg = reduction.kind.startswith("arg_")
+            result = self._arg_reduce(reduction) if arg else self._reduce(reduction)
+            self.scope.set(reduction.result, result)
         self.scope.hoist(self.needed, moving)
         for write in self.nest.writes:
             if not write.per_element:
@@ -409,6 +418,45 @@ class _Writer:
         if self.lane_reduced and total.shape:
             total = b.reduce(_REDUCE_TILE[reduction.kind], total, 0)  # type: ignore[arg-type]
         return b.cast(total, reduction.result.dtype)
+
+
+    def _arg_reduce(self, reduction: Reduction) -> Expr:
+        """Index of the extreme: per lane the best value and its index, then the best of the lanes."""
+        b, scope = self.b, self.scope
+        dtype = reduction.accumulator
+        op = reduction.node.op
+        assert isinstance(op, ArgReduce)
+        largest = op.kind == "maximum"
+        shape = (self.width,) if self.lane is not None else ()
+        axis = self.nest.reduced[-1].axis if self.nest.reduced else -1
+
+        def step(carried: Sequence[Expr]) -> Sequence[Expr]:
+            best, where = carried
+            value = b.broadcast(scope.value(reduction.value), shape)
+            beyond = ("ge" if op.last else "gt") if largest else ("le" if op.last else "lt")
+            take = b.compare(beyond, value, best)  # type: ignore[arg-type]
+            if dtype.is_float:
+                first_nan = b.unary("is_nan", value) & ~b.unary("is_nan", best)
+                take = (take & ~b.unary("is_nan", best)) | first_nan
+            if self.lane_reduced and scope.lanes is not None and scope.lanes.mask is not None:
+                take = take & scope.lanes.mask
+            index = scope.along(axis) if axis >= 0 else b.constant(0)
+            return b.select(take, value, best), b.select(take, index, where)
+
+        empty = dtype.lowest if largest else dtype.highest
+        start = [b.full(shape, float(empty) if dtype.is_float else empty, dtype)]
+        best, where = self._over_reduced([*start, b.full(shape, 0, "i64")], step)
+        if not self.lane_reduced or not where.shape:
+            return where
+        top = b.reduce("max" if largest else "min", best, 0)
+        same = b.compare("eq", best, top)
+        if dtype.is_float:
+            same = same | (b.unary("is_nan", best) & b.unary("is_nan", top))
+        lowest = b.reduce("min", b.select(same, where, DTYPES["i64"].highest), 0)
+        if not op.last:
+            return lowest
+        highest = b.reduce("max", b.select(same, where, -1), 0)
+        return b.select(b.unary("is_nan", top), lowest, highest) if dtype.is_float else highest
 
 
 def _aligned(b: FunctionBuilder, total: Expr, value: Expr, factor: Expr) -> tuple[Expr, Expr, Expr]:

@@ -10,11 +10,13 @@ from luban.core.dims import DimLike
 from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import InternalError
 from luban.graph.ops.contract import Convolution, DotGeneral
-from luban.graph.ops.reduce import Reduce, ReduceWindow
+from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import Linear, axis_index, fixed
 from luban.lower.trace import Declined, Index, Ref, Trace
+
+REDUCING = (Reduce, ArgReduce, ReduceWindow, DotGeneral, Convolution)
 
 __all__ = ["Group", "Nest", "Reduction", "Write", "build_nest"]
 
@@ -89,12 +91,10 @@ class Nest:
 def build_nest(body: Graph) -> Nest:
     """The nest of a fusion body. Raises Declined with the reason if it has none."""
     order = body.nodes()
-    reducing = [
-        n for n in order if isinstance(n.op, (Reduce, ReduceWindow, DotGeneral, Convolution))
-    ]
+    reducing = [n for n in order if isinstance(n.op, REDUCING)]
     if not reducing:
         nest = _plain(body)
-    elif all(isinstance(n.op, Reduce) for n in reducing):
+    elif all(isinstance(n.op, (Reduce, ArgReduce)) for n in reducing):
         nest = _rows(body, reducing)
     elif len(reducing) == 1:
         nest = _contraction(body, reducing[0])
@@ -144,8 +144,7 @@ def _stage(trace: Trace, node: Node, kept: Index) -> tuple[Ref, Callable[[Index]
 
 def _rows(body: Graph, reducing: list[Node]) -> Nest:
     first = reducing[0]
-    assert isinstance(first.op, Reduce)
-    shape, axes = first.operands[0].tensor.shape, first.op.axes
+    shape, axes = first.operands[0].tensor.shape, reduced_axes(first)
     sizes = dict(enumerate(shape))
     kept = [i for i in sizes if i not in axes]
     stages: dict[Node, Callable[[Index], Ref]] = {}
@@ -154,16 +153,28 @@ def _rows(body: Graph, reducing: list[Node]) -> Nest:
     full = tuple(axis_index(i) for i in range(len(shape)))
     rest = tuple(axis_index(i) for i in kept)
     for node in reducing:
-        op = node.op
-        assert isinstance(op, Reduce)
-        if node.operands[0].tensor.shape != shape or op.axes != axes:
+        if node.operands[0].tensor.shape != shape or reduced_axes(node) != axes:
             raise Declined("reductions over different axes")
         value = trace.value(node.operands[0], full)
         result, stages[node] = _stage(trace, node, rest)
-        nest.reductions.append(_reduction(node, op.kind, value, None, (), result))
+        if isinstance(node.op, ArgReduce):
+            value = trace.cast(value, DTYPES["u8"]) if value.dtype.kind == "bool" else value
+            kind = f"arg_{node.op.kind}"
+            nest.reductions.append(Reduction(node, kind, value, None, (), value.dtype, result))
+        else:
+            assert isinstance(node.op, Reduce)
+            nest.reductions.append(_reduction(node, node.op.kind, value, None, (), result))
     for position, root in enumerate(body.results):
         nest.writes.append(_row_write(trace, position, root, shape, kept, full))
     return nest
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes that a reduction removes."""
+    if isinstance(node.op, ArgReduce):
+        return (node.op.axis,)
+    assert isinstance(node.op, Reduce)
+    return node.op.axes
 
 
 def _row_write(
@@ -292,18 +303,18 @@ def _convolution(
     places: list[Linear] = []
     for axis in range(rank):
         place = space[axis].scaled(op.strides[axis]) + taps[axis].scaled(op.rhs_dilation[axis])
-        place = place.shifted(-op.low[axis])
-        if op.lhs_dilation[axis] != 1:
-            raise Declined("a transposed convolution has no loop form")
-        guards += trace.inside(place, extent[axis])
-        places.append(place)
-    source = inner
+        source, mine = trace.spread(
+            place.shifted(-op.low[axis]), op.lhs_dilation[axis], extent[axis]
+        )
+        guards += mine
+        places.append(source)
+    channel_in = inner
     if op.groups > 1:
         outputs = node.tensor.shape[1] if first else node.tensor.shape[-1]
         inputs = rhs.tensor.shape[1] if first else rhs.tensor.shape[-2]
         group, _ = trace.quotient(channel, dims.floor_div(outputs, op.groups))
-        source = group.scaled(inputs) + inner
-    x_index = (batch, source, *places) if first else (batch, *places, source)
+        channel_in = group.scaled(inputs) + inner
+    x_index = (batch, channel_in, *places) if first else (batch, *places, channel_in)
     y_index = (channel, inner, *taps) if first else (*taps, inner, channel)
     x = trace.value(lhs, x_index, guards)
     y = trace.value(rhs, y_index)

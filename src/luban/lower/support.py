@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from luban.core.types import TensorType
-from luban.graph.ops.contract import Convolution
 from luban.graph.ops.data import Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
-from luban.graph.ops.reduce import Reduce, ReduceWindow
-from luban.graph.ops.structure import Pad
+from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Node
 from luban.lower import maths
 from luban.lower.trace import Declined
@@ -31,11 +29,7 @@ def no_kernel(n: Node) -> str | None:
                 return str(reason)
         case Bitcast(dtype=dtype) if dtype.bits < 8 or n.operands[0].tensor.dtype.kind == "bool":
             return f"bitcast to {dtype} has no kernel"
-        case Pad(interior=interior) if any(interior):
-            return "interior padding spreads elements apart: no kernel yet"
-        case Convolution(lhs_dilation=dilation) if any(d != 1 for d in dilation):
-            return "a transposed convolution has no kernel yet"
-        case Reduce() | ReduceWindow() if not _accumulates(n):
+        case Reduce() | ReduceWindow() | ArgReduce() if not _accumulates(n):
             return f"{n.op.name} of {n.operands[0].tensor.dtype} has no kernel"
         case Iota(dtype=dtype) if not computes(dtype):
             return f"iota of {dtype} has no kernel"

@@ -28,7 +28,7 @@ from luban.graph.ops.structure import (
     Slice,
     Transpose,
 )
-from luban.ir.node import Node
+from luban.ir.node import Node, Parameter
 from luban.lower.affine import Linear, axis_index, fixed
 
 __all__ = ["Declined", "Ref", "Trace"]
@@ -103,7 +103,8 @@ class Trace:
 
     def load(self, operand: Node, index: Index, guards: tuple[Ref, ...] = ()) -> Ref:
         """An element of a materialised tensor, row-major."""
-        offset, stride = fixed(0), 1
+        offset: Linear = fixed(0)
+        stride: DimLike = 1
         for i, size in zip(reversed(index), reversed(operand.tensor.shape), strict=True):
             offset = offset + i.scaled(stride)
             stride = stride * size
@@ -139,6 +140,8 @@ class Trace:
                 args = tuple(self.value(operand, index, guards) for operand in node.operands)
                 return self.apply(node.op.name, node.tensor.dtype, *args)
         view = _VIEWS.get(type(node.op))
+        if view is None and not isinstance(node.op, Parameter):
+            raise Declined(f"{node.op.name} has no loop form")
         if view is None:
             return self.load(node, index, guards)
         return view(self, node, index, guards)
@@ -159,6 +162,19 @@ class Trace:
             limit = self.ref("scalar", DTYPES["i64"], value=size)
             guards.append(self.apply("less", boolean, self.index(index), limit))
         return tuple(guards)
+
+    def spread(self, index: Linear, step: int, size: DimLike) -> tuple[Linear, tuple[Ref, ...]]:
+        """Where element `index` of an axis comes from if its elements stand `step` apart, with guards."""
+        if step == 1:
+            return index, self.inside(index, size)
+        integer, boolean = DTYPES["i64"], DTYPES["bool"]
+        place = self.index(index)
+        divisor = self.ref("scalar", integer, value=step)
+        zero = self.ref("scalar", integer, value=0)
+        rest = self.apply("remainder", integer, place, divisor)
+        source = Linear(0, (), ((self.apply("divide", integer, place, divisor), 1),))
+        exact = self.apply("equal", boolean, rest, zero)
+        return source, (exact, *self.inside(index, (size - 1) * step + 1))
 
     def quotient(self, index: Linear, divisor: DimLike) -> tuple[Linear, Linear]:
         """index // divisor and index % divisor, for index >= 0; simplified as far as proved."""
@@ -236,7 +252,8 @@ def _reverse(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) ->
 def _reshape(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
     operand = node.operands[0]
     if is_materialised(trace, operand):
-        offset, stride = fixed(0), 1
+        offset: Linear = fixed(0)
+        stride: DimLike = 1
         for i, size in zip(reversed(index), reversed(node.tensor.shape), strict=True):
             offset, stride = offset + i.scaled(stride), stride * size
         return trace.ref("load", operand.tensor.dtype, guards, operand, offset)
@@ -284,7 +301,8 @@ def _regroup(
             left < len(shape) and _smaller(shape[i:left], target[j:right])
         )
         left, right = (left + 1, right) if grow_left else (left, right + 1)
-    place, stride = fixed(0), 1
+    place: Linear = fixed(0)
+    stride: DimLike = 1
     for axis in reversed(range(i, left)):
         place, stride = place + index[axis].scaled(stride), stride * shape[axis]
     parts: list[Linear] = []
@@ -312,13 +330,14 @@ def _smaller(a: Sequence[DimLike], b: Sequence[DimLike]) -> bool:
 def _pad(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
     op, (operand, filler) = node.op, node.operands
     assert isinstance(op, Pad)
-    if any(op.interior):
-        raise Declined("interior padding spreads elements apart")
-    inner = tuple(i.shifted(-low) for i, low in zip(index, op.low, strict=True))
+    inner: list[Linear] = []
     mine: tuple[Ref, ...] = ()
-    for i, size in zip(inner, operand.tensor.shape, strict=True):
-        mine += trace.inside(i, size)
-    found = trace.value(operand, inner, tuple(dict.fromkeys((*guards, *mine))))
+    rows = zip(index, op.low, op.interior, operand.tensor.shape, strict=True)
+    for i, low, interior, size in rows:
+        place, guards_here = trace.spread(i.shifted(-low), interior + 1, size)
+        inner.append(place)
+        mine += guards_here
+    found = trace.value(operand, tuple(inner), tuple(dict.fromkeys((*guards, *mine))))
     if not mine:
         return found
     both = mine[0]

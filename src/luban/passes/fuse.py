@@ -19,7 +19,7 @@ from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.reduce import Reduce, ReduceWindow
+from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.graph.ops.structure import (
     BroadcastInDim,
     Concatenate,
@@ -38,7 +38,7 @@ __all__ = ["Decision", "fuse"]
 VIEWS = (BroadcastInDim, Transpose, Slice, Reverse, Reshape, Pad, Gather, DynamicSlice, Concatenate)
 ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
 CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow)
-KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, Iota)
+KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota)
 FREE = (Parameter, Constant, DimensionSize, GetItem)
 _ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
 _MAX_MEMBERS = 64  # a body stays readable, and its registers countable
@@ -103,7 +103,7 @@ class _Fuser:
                 self.decisions.append(Decision(n, False, why))
             elif isinstance(n.op, CONTRACTIONS):
                 self._start(n, "contraction", n.tensor.shape)
-            elif isinstance(n.op, Reduce):
+            elif isinstance(n.op, (Reduce, ArgReduce)):
                 self._reduction(n)
             elif isinstance(n.op, ELEMENTWISE):
                 if not n.tensor.rank and all(self._is_number(o) for o in n.operands):
@@ -184,15 +184,14 @@ class _Fuser:
         return current.tensor.shape in (cluster.kept, cluster.kept_ones)
 
     def _reduction(self, n: Node) -> None:
-        op, given = n.op, n.operands[0]
-        assert isinstance(op, Reduce)
-        space = given.tensor.shape
+        space = n.operands[0].tensor.shape
+        axes = _reduced_axes(n)
         for cluster in reversed(self._candidates(n)):
-            if cluster.kind == "rows" and cluster.space == space and cluster.axes == op.axes:
+            if cluster.kind == "rows" and cluster.space == space and cluster.axes == axes:
                 if not self._fits(n, cluster):
                     self._join(n, cluster)
                     return
-        self._start(n, "rows", space, op.axes)
+        self._start(n, "rows", space, axes)
 
     def _elementwise(self, n: Node) -> None:
         shape = n.tensor.shape
@@ -231,7 +230,7 @@ class _Fuser:
             if target is None or len(target.members) + len(cluster.members) > _MAX_MEMBERS:
                 continue
             repeated = target.kind == "rows" and sum(
-                isinstance(m.op, Reduce) for m in target.members
+                isinstance(m.op, (Reduce, ArgReduce)) for m in target.members
             )
             if repeated and any(m.op.name in _EXPENSIVE for m in cluster.members):
                 first = next(iter(cluster.members))
@@ -276,7 +275,7 @@ class _Fuser:
                 target = self.owner.get(user)
                 if target is None or target is cluster or target.space != m.tensor.shape:
                     continue
-                if target.kind in ("loop", "rows") and isinstance(user.op, (*ELEMENTWISE, Reduce)):
+                if target.kind in ("loop", "rows") and isinstance(user.op, (*ELEMENTWISE, Reduce, ArgReduce)):
                     found[target] = None
         return sorted(found, key=lambda c: c.number)
 
@@ -338,6 +337,11 @@ class _Fuser:
                 else:
                     return None
         return targets.pop() if len(targets) == 1 else None
+
+
+def _reduced_axes(n: Node) -> tuple[int, ...]:
+    assert isinstance(n.op, (Reduce, ArgReduce))
+    return n.op.axes if isinstance(n.op, Reduce) else (n.op.axis,)
 
 
 def _reads_once(n: Node) -> bool:
