@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from luban.core.dtypes import dtype
-from luban.core.errors import DTypeError, InternalError, LubanError, ShapeError
+from luban.core.errors import DTypeError, InternalError, LubanError, OptionError, ShapeError
 from luban.tile import Expr, FunctionBuilder, run, to_text, verify
 from luban.tile.fold import fold_binary, fold_compare
 from luban.tile.meaning import binary
@@ -266,6 +266,22 @@ def test_known_strides_become_static() -> None:
     assert found == [(32, 1), (None, 1), (12, 4, 1)]
 
 
+def test_the_parts_of_a_while_may_be_built_in_any_order() -> None:
+    b = FunctionBuilder("f")
+    out = b.pointer("out", "i64")
+    with b.while_([b.constant(1)]) as loop:
+        with loop.body() as (value,):
+            loop.yield_(value * 3)
+        with loop.condition() as (value,):
+            loop.test(value < 50)
+    b.store(out, 0, loop.results[0])
+    function = b.finish()
+    verify(function)
+    result = np.zeros(1, np.int64)
+    run(function, [result])
+    assert result[0] == 81
+
+
 # Refusals
 
 
@@ -313,6 +329,12 @@ def _yield_type() -> None:
     n = b.scalar("n")
     with b.for_(0, n, carried=[n]) as loop:
         loop.yield_(b.scalar("x", "f32"))
+
+
+def _backwards() -> None:
+    b = FunctionBuilder("f")
+    with b.for_(5, 0, -1):
+        pass
 
 
 def _half_while() -> None:
@@ -375,6 +397,7 @@ def _call_type() -> None:
         (_yield_twice, ShapeError, "for: yields twice"),
         (_yield_count, ShapeError, "yields 2 values, expected 1"),
         (_yield_type, DTypeError, "yields f32, expected i64"),
+        (_backwards, OptionError, "step is -1, expected at least 1"),
         (_half_while, ShapeError, "expected one condition() with test and one body() with yield_"),
         (_uneven_branches, ShapeError, "the branches yield (i64) and (), expected equal types"),
         (_truth, DTypeError, "has no truth value while the program is being built"),

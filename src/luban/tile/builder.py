@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from luban.core.dtypes import DType, dtype
-from luban.core.errors import DTypeError, InternalError, ShapeError
+from luban.core.errors import DTypeError, InternalError, OptionError, ShapeError
 from luban.tile.expr import Block, Emitter, Expr, Operand
 from luban.tile.function import Access, Function, Module, Param, Value
 from luban.tile.memory_ops import (
@@ -79,25 +79,25 @@ class WhileLoop:
         self.results: tuple[Expr, ...] = ()
         self.test_yields: tuple[Value, ...] | None = None
         self.body_yields: tuple[Value, ...] | None = None
-        self.blocks: list[tuple[Block, tuple[Value, ...]]] = []
+        self.parts: dict[str, tuple[Block, tuple[Value, ...]]] = {}
 
     @contextmanager
     def condition(self) -> Iterator[tuple[Expr, ...]]:
         """The part that decides; gives the carried values, ends with `test`."""
-        yield from self._part()
+        yield from self._part("condition")
 
     @contextmanager
     def body(self) -> Iterator[tuple[Expr, ...]]:
         """The part that repeats; gives the carried values, ends with `yield_`."""
-        yield from self._part()
+        yield from self._part("body")
 
-    def _part(self) -> Iterator[tuple[Expr, ...]]:
+    def _part(self, name: str) -> Iterator[tuple[Expr, ...]]:
         params = tuple(Value(given) for given in self.types)
         block = Block()
         self.emitter.blocks.append(block)
         yield tuple(Expr(self.emitter, param) for param in params)
         self.emitter.blocks.pop()
-        self.blocks.append((block, params))
+        self.parts[name] = (block, params)
 
     def test(self, go_on: Operand) -> None:
         """The condition: another iteration while it is true."""
@@ -429,6 +429,8 @@ class FunctionBuilder(Emitter):
         """
         bounds = [self.expr(item) for item in (lower, upper, step)]
         known = [item.known for item in bounds]
+        if known[2] is not None and known[2] < 1:
+            raise OptionError(f"tile for: step is {known[2]}, expected at least 1")
         trips = None if None in known else len(range(*[int(item or 0) for item in known]))
         params = (Value(I64), *[Value(item.type) for item in carried])
         exprs = [Expr(self, param) for param in params]
@@ -454,16 +456,15 @@ class FunctionBuilder(Emitter):
         """A loop on a condition: `with loop.condition() as (x,)`, `with loop.body() as (x,)`."""
         loop = WhileLoop(self, [item.type for item in carried])
         yield loop
-        if len(loop.blocks) != 2 or loop.test_yields is None or loop.body_yields is None:
+        if len(loop.parts) != 2 or loop.test_yields is None or loop.body_yields is None:
             raise ShapeError(
                 "tile while: expected one condition() with test and one body() with yield_"
             )
-        regions = [
-            block.region(params, yields)
-            for (block, params), yields in zip(
-                loop.blocks, (loop.test_yields, loop.body_yields), strict=True
-            )
-        ]
+        ends = {"condition": loop.test_yields, "body": loop.body_yields}
+        regions = []
+        for name, yields in ends.items():
+            block, params = loop.parts[name]
+            regions.append(block.region(params, yields))
         loop.results = self.emit(While(), *[item.value for item in carried], regions=regions)
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from luban.core.dtypes import DTYPES, DType, dtype
 from luban.core.errors import DTypeError, InternalError, ShapeError
@@ -156,6 +157,10 @@ class Expr:
         return self.emitter.cast(self, to, saturate=saturate)
 
 
+# Made once: these are what most programs consist of. The tables hold every kind.
+_UNARY = {kind: Unary(kind) for kind in get_args(UnaryKind)}
+_BINARY = {kind: Binary(kind) for kind in get_args(BinaryKind)}
+
 Operand = Expr | bool | int | float
 
 
@@ -186,6 +191,14 @@ class Emitter:
         """The number that a value is, when building knows it."""
         return self._known.get(value)
 
+    def _shared(self, key: object) -> Expr | None:
+        """What an enclosing block has for this key."""
+        for block in reversed(self.blocks):
+            found = block.shared.get(key)
+            if found is not None:
+                return Expr(self, found)
+        return None
+
     def emit(
         self, op: TileOp, *operands: Value, regions: Sequence[Region] = ()
     ) -> tuple[Expr, ...]:
@@ -193,12 +206,11 @@ class Emitter:
         block = self.blocks[-1]
         types = op.infer(*[operand.type for operand in operands])
         key = None
-        if op.pure and _is_shareable(op, operands, types):
+        if op.pure and _is_shareable(op, types):
             key = (op, operands)
-            for outer in reversed(self.blocks):
-                found = outer.shared.get(key)
-                if found is not None:
-                    return (Expr(self, found),)
+            found = self._shared(key)
+            if found is not None:
+                return (found,)
         results = tuple([Value(given) for given in types])
         block.body.append(Operation(op, operands, results, tuple(regions), self.loc))
         if key is not None:
@@ -210,8 +222,13 @@ class Emitter:
         elem = dtype(elem)
         if elem.is_float:
             value = float(elem.numpy.type(float(value)))
+        key = (elem, repr(value))  # by text: 0.0 == -0.0 and 1 == True
+        found = self._shared(key)
+        if found is not None:
+            return found
         (result,) = self.emit(Constant(value, elem))
         self._known[result.value] = value
+        self.blocks[-1].shared[key] = result.value
         return result
 
     def full(self, shape: Sequence[int], value: Number, elem: str | DType) -> Expr:
@@ -242,14 +259,25 @@ class Emitter:
 
     def broadcast(self, given: Expr, shape: Sequence[int]) -> Expr:
         """Repeat by numpy's rule; nothing when the shape is there already."""
-        if given.value.type.shape == tuple(shape):
+        shape = tuple(shape)
+        if given.value.type.shape == shape:
             return given
-        return self.emit(Broadcast(tuple(shape)), given.value)[0]
+        if given.value.type.shape:
+            return self.emit(Broadcast(shape), given.value)[0]
+        key = (given.value, shape)
+        found = self._shared(key)
+        if found is None:
+            (found,) = self.emit(Broadcast(shape), given.value)
+            self.blocks[-1].shared[key] = found.value
+        return found
 
     def align_operands(self, *given: Operand) -> list[Value]:
         """Operands as values of one shape; numbers take the element type of the first Expr."""
-        like = next((item.type for item in given if isinstance(item, Expr)), None)
+        like = next((item.value.type for item in given if isinstance(item, Expr)), None)
         exprs = [self.expr(item, like) for item in given]
+        shape: tuple[int, ...] | None = exprs[0].value.type.shape
+        if all(item.value.type.shape == shape for item in exprs):
+            return [item.value for item in exprs]
         shape = broadcast_shapes(*[item.value.type.shape for item in exprs])
         if shape is None:
             raise ShapeError(
@@ -265,7 +293,7 @@ class Emitter:
             return self.constant(not known, "bool")
         if kind == "neg" and type(known) is int and -known <= x.dtype.highest:
             return self.constant(-known, x.dtype) if x.dtype.kind == "int" else 0 - x
-        return self.emit(Unary(kind), x.value)[0]
+        return self.emit(_UNARY.get(kind) or Unary(kind), x.value)[0]
 
     def binary(self, kind: BinaryKind, x: Operand, y: Operand) -> Expr:
         """One of the functions in the table `BINARY`; broadcasts, folds known integers."""
@@ -274,7 +302,7 @@ class Emitter:
             folded = self._fold(kind, left, right)
             if folded is not None:
                 return folded
-        return self.emit(Binary(kind), left, right)[0]
+        return self.emit(_BINARY.get(kind) or Binary(kind), left, right)[0]
 
     def _fold(self, kind: BinaryKind, left: Value, right: Value) -> Expr | None:
         elem = left.type.dtype
@@ -372,8 +400,9 @@ class Emitter:
         return self.emit(Bitcast(dtype(to)), x.value)[0]
 
 
-def _is_shareable(op: TileOp, operands: Sequence[Value], types: Sequence[TileType]) -> bool:
-    """Scalars, splats and counts: sharing larger tiles would only lengthen their lives."""
-    if not types[0].shape or isinstance(op, Arange):
-        return True
-    return isinstance(op, Broadcast) and not operands[0].type.shape
+def _is_shareable(op: TileOp, types: Sequence[TileType]) -> bool:
+    """Scalars and counts: sharing larger tiles would only lengthen their lives.
+
+    Constants and splats are shared too, where they are made (`constant`, `broadcast`).
+    """
+    return isinstance(op, Arange) or not (types[0].shape or isinstance(op, Constant))

@@ -38,9 +38,8 @@ _ATOMIC_KINDS = get_args(AtomicKind)
 class _Access(TileOp):
     """A strided block of memory; what `Load` and `Store` share.
 
-    strides      per axis: elements from one index to the next; None = the next dynamic stride
-                 operand (i64). 1 on the last
-                 axis is contiguous, 0 repeats one element.
+    strides      per axis: elements from one index to the next. None = the next dynamic stride
+                 operand (i64). 1 on the last axis is contiguous, 0 repeats one element.
     row_offsets  per axis: None, or the static offset of each index (then the axis' stride is 0).
     align        the claim that every row (run along the last axis) starts at a multiple of this
                  many bytes.

@@ -61,7 +61,7 @@ class TileOp:
         """Refuse operands of different types; returns the common one."""
         first = types[0]
         for other in types[1:]:
-            if other != first:
+            if other is not first and other != first:
                 self.fail_shape(
                     f"operands are {', '.join(map(str, types))}, expected equal types",
                     "broadcast or cast first: only the builder broadcasts by itself",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from luban.core.dtypes import DType, dtype
@@ -144,6 +145,7 @@ I64 = tile_type("i64")
 BOOL = tile_type("bool")
 
 
+@lru_cache(maxsize=4096)  # the builder asks for every operation
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape that all of these broadcast to by numpy's rule, None when there is none.
 
