@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from luban.core import dims
 from luban.core.dims import Dim, DimLike, symbol
 from luban.core.errors import ShapeError
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
+from luban.graph.ops.elementwise import Cast
+from luban.graph.ops.structure import Concatenate
 from luban.ir.node import Node
 
 __all__ = [
     "axes_in_order",
     "axis_from",
+    "partly_known_sizes",
     "quotient",
     "whole_number",
     "whole_numbers",
@@ -33,6 +36,24 @@ def whole_number(ctx: NodeContext, value: Node) -> int:
     if len(numbers) != 1:
         raise ShapeError(f"value is {value.tensor}, expected one element")
     return numbers[0]
+
+
+def partly_known_sizes(ctx: NodeContext, vector: Node) -> tuple[DimLike | None, ...]:
+    """The elements of a vector of sizes; None for each one that only the run knows.
+
+    Raises RunTimeValueNeeded if not even the number of elements is known.
+    """
+    known = ctx.sizes(vector)
+    if known is not None:
+        return known
+    if isinstance(vector.op, Concatenate):
+        return tuple(s for part in vector.operands for s in partly_known_sizes(ctx, part))
+    if isinstance(vector.op, Cast) and vector.tensor.dtype.is_integer:
+        return partly_known_sizes(ctx, vector.operands[0])
+    count = vector.tensor.num_elements
+    if not isinstance(count, int):
+        raise RunTimeValueNeeded(vector)
+    return (None,) * count
 
 
 def axis_from(axis: int, rank: int, what: str = "axis") -> int:

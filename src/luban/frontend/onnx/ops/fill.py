@@ -6,7 +6,7 @@ import numpy as np
 
 from luban.core import dims
 from luban.core.dtypes import dtype
-from luban.frontend.onnx.arguments import axis_from, whole_number
+from luban.frontend.onnx.arguments import axis_from, partly_known_sizes, whole_number
 from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.registry import op
 from luban.graph import build
@@ -46,7 +46,12 @@ def constant_of_shape(ctx: NodeContext, shape: Node) -> Node:
     """One value, by default f32 0, everywhere."""
     array = ctx.array("value")
     value = build.constant(0, "f32") if array is None else build.constant(array.reshape(()))
-    return build.broadcast_to(value, ctx.static_sizes(shape))
+    sizes = ctx.sizes(shape)
+    if sizes is None:
+        parts = partly_known_sizes(ctx, shape)
+        open_shape = [ctx.fresh(f"size_{i}") if s is None else s for i, s in enumerate(parts)]
+        raise RunTimeValueNeeded(shape, [value.tensor.with_shape(open_shape)])
+    return build.broadcast_to(value, sizes)
 
 
 @op("Range", since=11)

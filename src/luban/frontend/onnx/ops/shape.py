@@ -8,10 +8,11 @@ from luban.core.errors import ShapeError
 from luban.frontend.onnx.arguments import (
     axes_in_order,
     axis_from,
+    partly_known_sizes,
     quotient,
     whole_numbers,
 )
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.registry import op
 from luban.graph import build
 from luban.graph.infer import broadcast_shapes
@@ -49,11 +50,14 @@ def reshape(ctx: NodeContext, x: Node, target: Node | None = None) -> Node:
     sizes = ctx.sizes(target)
     if sizes is not None:
         return build.reshape(x, _resolved(x, sizes, allow_zero))
-    rank = target.tensor.shape[0]
-    if not isinstance(rank, int):
-        raise ctx.unsupported(f"the number of axes of the result, {rank}, is known to the run only")
-    fresh = [ctx.fresh(f"size_{axis}") for axis in range(rank)]
-    return build.dynamic_reshape(x, _resolved_at_run_time(x, target, allow_zero), fresh)
+    parts = partly_known_sizes(ctx, target)
+    shape: list[DimLike] = []
+    for axis, size in enumerate(parts):
+        if size == 0 and not allow_zero and axis < x.tensor.rank:
+            size = x.tensor.shape[axis]
+        is_open = size is None or size == -1
+        shape.append(ctx.fresh(f"size_{axis}") if is_open or size is None else size)
+    return build.dynamic_reshape(x, _resolved_at_run_time(x, target, allow_zero), shape)
 
 
 def _resolved(x: Node, sizes: tuple[DimLike, ...], allow_zero: bool = False) -> tuple[DimLike, ...]:
@@ -162,7 +166,26 @@ def transpose(ctx: NodeContext, x: Node) -> Node:
 @op("Expand", since=8)
 def expand(ctx: NodeContext, x: Node, target: Node) -> Node:
     """x repeated along axes of size 1 and missing ones; a 1 in the target keeps the size of x."""
-    return build.broadcast_to(x, broadcast_shapes(x.tensor.shape, ctx.static_sizes(target)))
+    sizes = ctx.sizes(target)
+    if sizes is None:
+        raise RunTimeValueNeeded(target, [x.tensor.with_shape(_expanded(ctx, x, target))])
+    return build.broadcast_to(x, broadcast_shapes(x.tensor.shape, sizes))
+
+
+def _expanded(ctx: NodeContext, x: Node, target: Node) -> list[DimLike]:
+    """What is known of the result's shape before the run."""
+    parts = partly_known_sizes(ctx, target)
+    rank = max(len(parts), x.tensor.rank)
+    given = [1] * (rank - x.tensor.rank) + list(x.tensor.shape)
+    wanted = (1,) * (rank - len(parts)) + parts
+    shape: list[DimLike] = []
+    for axis, (size, goal) in enumerate(zip(given, wanted, strict=True)):
+        if goal is not None:
+            shape.append(dims.broadcast(size, goal))
+        else:
+            stays = isinstance(size, int) and size != 1
+            shape.append(size if stays else ctx.fresh(f"expanded_{axis}"))
+    return shape
 
 
 @op("Tile", since=6)
