@@ -1,6 +1,6 @@
 """Values of arguments that a handler must know while it builds: axes, sizes, counts.
 
-A value that only the run knows raises `RunTimeValueNeeded`: the importer then puts off building the node.
+A value that only the run knows raises `RunTimeValueNeeded`: the importer then puts off the node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def whole_numbers(ctx: NodeContext, value: Node) -> tuple[int, ...]:
-    """The elements as ints. Raises RunTimeValueNeeded if one is symbolic or known to the run only."""
+    """The elements as ints. Raises RunTimeValueNeeded if one is not known before the run."""
     return tuple(int(v) for v in ctx.static(value).ravel())
 
 
@@ -70,7 +70,7 @@ def axis_from(axis: int, rank: int, what: str = "axis") -> int:
 
 
 def axes_in_order(axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """The axes counted from the front, ascending. Raises ShapeError if one is outside or repeats."""
+    """The axes counted from the front, ascending. Raises ShapeError if one is outside or twice."""
     counted = sorted(axis_from(axis, rank) for axis in axes)
     if len(set(counted)) != len(counted):
         raise ShapeError(f"axes {counted} repeat, expected each one once")

@@ -13,7 +13,7 @@ __all__ = ["put_each", "take_each", "wrapped"]
 
 
 def wrapped(indices: Node, size: DimLike) -> Node:
-    """Indices (i32 or i64) with `size` added to the negative ones; as they are if none can be negative."""
+    """Indices with `size` added to the negative ones; as they are if none can be negative."""
     if isinstance(indices.op, Constant):
         values = indices.op.value.array
         if not (values < 0).any():

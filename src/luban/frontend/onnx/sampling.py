@@ -17,7 +17,7 @@ __all__ = ["Tap", "cubic_kernel", "linear_kernel", "sample", "taps"]
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One element that is read along one axis: its index (i64), weight, and whether it lies inside."""
+    """One element that is read along an axis: its index, weight, and whether it lies inside."""
 
     index: Node
     weight: Node | None
@@ -30,7 +30,7 @@ def linear_kernel(distance: Node) -> Node:
 
 
 def cubic_kernel(distance: Node, a: float) -> Node:
-    """Keys' cubic convolution: piecewise cubic on [0, 1] and [1, 2], 0 beyond (IEEE TASSP 29, 1981)."""
+    """Keys' cubic convolution: cubics on [0, 1] and [1, 2], 0 beyond (IEEE TASSP 29, 1981)."""
     d = build.absolute(distance)
 
     def polynomial(*coefficients: float) -> Node:

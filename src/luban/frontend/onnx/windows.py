@@ -1,4 +1,4 @@
-"""Geometry of sliding windows: what kernel_shape, strides, dilations, pads, auto_pad and ceil_mode mean."""
+"""Geometry of sliding windows: what strides, dilations, pads, auto_pad and ceil_mode mean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Windows", "windows"]
 class Windows:
     """Sliding windows over the spatial axes.
 
-    `low` and `high` is the padding that the model states; `extra` is what `ceil_mode` looks at beyond it.
+    `low` and `high` is the padding that the model states, `extra` what `ceil_mode` reads beyond it.
     """
 
     sizes: tuple[int, ...]

@@ -15,7 +15,7 @@ ENCODE = "encode_labels"
 
 @host(ENCODE)
 def encode_labels(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:  # noqa: ARG001
-    """(x, keys [K], values [K], default []) -> the value of each element's key; NaN finds a NaN key."""
+    """(x, keys [K], values [K], default []) -> the value of each key; NaN finds a NaN key."""
     x, keys, targets, default = values
     table = dict(zip(map(_key, keys.tolist()), targets.tolist(), strict=True))
     fallback = default.item()

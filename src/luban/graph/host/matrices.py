@@ -8,10 +8,12 @@ import numpy as np
 
 from luban.graph.host import host
 
-__all__: list[str] = []
+__all__ = ["DETERMINANT"]
+
+DETERMINANT = "determinant"
 
 
-@host("determinant")
+@host(DETERMINANT)
 def determinant(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:  # noqa: ARG001
     """(x [*B, n, n]) -> [*B], computed in float64."""
     (x,) = values

@@ -8,25 +8,29 @@ import numpy as np
 
 from luban.graph.host import host
 
-__all__: list[str] = []
+__all__ = ["MAX_ROI_POOL", "ROI_ALIGN"]
+
+MAX_ROI_POOL = "max_roi_pool"
+ROI_ALIGN = "roi_align"
 
 Array = np.ndarray[Any, Any]
 
 
-@host("max_roi_pool")
+@host(MAX_ROI_POOL)
 def max_roi_pool(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
-    """(x [N, C, H, W], regions [R, 5] of batch, x1, y1, x2, y2) -> [R, C, *pooled]; empty cells give 0."""
+    """(x [N, C, H, W], [R, 5] of batch, x1, y1, x2, y2) -> [R, C, *pooled]; empty cells give 0."""
     x, regions = values
     rows, columns = options["pooled"]
     result = np.zeros((len(regions), x.shape[1], rows, columns), x.dtype)
     for r, region in enumerate(regions):
         batch = int(region[0])
         left, top, right, bottom = (_half_up(v * options["scale"]) for v in region[1:])
+        corner = np.array([top, left])
         cell = np.array([max(bottom - top + 1, 1) / rows, max(right - left + 1, 1) / columns])
         for i in range(rows):
             for j in range(columns):
-                low = np.floor(cell * (i, j)).astype(int) + (top, left)
-                high = np.ceil(cell * (i + 1, j + 1)).astype(int) + (top, left)
+                low = corner + np.floor(cell * (i, j)).astype(int)
+                high = corner + np.ceil(cell * (i + 1, j + 1)).astype(int)
                 (y0, x0), (y1, x1) = (np.clip(v, 0, x.shape[2:]) for v in (low, high))
                 part = x[batch, :, y0:y1, x0:x1]
                 if part.size:
@@ -38,7 +42,7 @@ def _half_up(value: float) -> int:
     return int(np.floor(value + 0.5))
 
 
-@host("roi_align")
+@host(ROI_ALIGN)
 def roi_align(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """(x [N, C, H, W], regions [R, 4] of x1, y1, x2, y2, batch index [R]) -> [R, C, *size].
 
@@ -75,7 +79,7 @@ def roi_align(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
 
 
 def _bilinear(plane: Array, ys: Array, xs: Array) -> tuple[Array, Array]:
-    """The four corner values [4, C, Y, X] round each sample point and their weights [4, 1, Y, X]."""
+    """The four values [4, C, Y, X] round each sample point and their weights [4, 1, Y, X]."""
     parts = []
     for places, size in ((ys, plane.shape[1]), (xs, plane.shape[2])):
         outside = (places < -1.0) | (places > size)

@@ -1,4 +1,4 @@
-"""Host functions whose result sizes depend on the values: unique elements, non-maximum suppression."""
+"""Host functions whose result sizes depend on the values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import numpy as np
 
 from luban.graph.host import host
 
-__all__: list[str] = []
+__all__ = ["UNIQUE", "NON_MAX_SUPPRESSION"]
+
+UNIQUE = "unique"
+NON_MAX_SUPPRESSION = "non_max_suppression"
 
 Array = np.ndarray[Any, Any]
 
 
-@host("unique")
+@host(UNIQUE)
 def unique(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     """(x) -> each value or slice once, its first index, the place of every element, the counts.
 
@@ -30,12 +33,15 @@ def unique(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
         distinct = np.take(distinct, order, axis=0 if axis is None else axis)
         first, counts = first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
-    return (distinct.astype(x.dtype, copy=False), *(a.astype(np.int64) for a in (first, inverse, counts)))
+    return (
+        distinct.astype(x.dtype, copy=False),
+        *(a.astype(np.int64) for a in (first, inverse, counts)),
+    )
 
 
-@host("non_max_suppression")
+@host(NON_MAX_SUPPRESSION)
 def non_max_suppression(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
-    """(boxes [B, N, 4], scores [B, C, N], most per class, iou threshold, score threshold) -> i64[kept, 3].
+    """(boxes [B, N, 4], scores [B, C, N], limit, iou and score threshold) -> i64[kept, 3].
 
     A box is dropped only when its overlap with a kept one is greater than the threshold. Of equal
     scores the lower index comes first.

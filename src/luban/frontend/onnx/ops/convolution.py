@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def kernel_shape(ctx: NodeContext, filters: Node) -> tuple[int, ...]:
-    """The spatial sizes of the filters, which the attribute may repeat. Raises ShapeError if symbolic."""
+    """The window sizes of the filters. Raises ShapeError if symbolic or stated otherwise."""
     given = filters.tensor.shape[2:]
     sizes = tuple(size for size in given if isinstance(size, int))
     if len(sizes) != len(given):
@@ -38,7 +38,7 @@ def with_bias(x: Node, bias: Node | None) -> Node:
 
 @op("Conv", since=1)
 def conv(ctx: NodeContext, x: Node, filters: Node, bias: Node | None = None) -> Node:
-    """Cross-correlation of [N, C, *S] with [O, C / groups, *K], plus a bias for each output channel."""
+    """Cross-correlation of [N, C, *S] with [O, C / groups, *K], plus a bias for each channel."""
     geometry = windows(ctx, x.tensor.shape[2:], kernel_shape(ctx, filters))
     result = build.convolution(
         x,

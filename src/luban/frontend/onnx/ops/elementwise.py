@@ -44,7 +44,7 @@ _BINARY = {"Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide"}
 def legacy_broadcast(ctx: NodeContext, x: Node, y: Node) -> Node:
     """y shaped so that numpy's rule does what `broadcast` and `axis` said before opset 7.
 
-    With `broadcast`, the axes of y line up with those of x from `axis` on (the last ones when it is not given).
+    With `broadcast`, the axes of y line up with those of x from `axis` on, or with the last.
     """
     if ctx.opset >= 7 or not ctx.int("broadcast", 0) or not ctx.has("axis"):
         return y

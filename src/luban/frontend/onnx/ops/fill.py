@@ -153,7 +153,7 @@ def mel_weight_matrix(
     lower_edge_hertz: Node,
     upper_edge_hertz: Node,
 ) -> Node:
-    """Triangles, equally wide on the mel scale, over the bins of a spectrum: [dft_length // 2 + 1, bins]."""
+    """Triangles, equally wide in mel, over a spectrum: [dft_length // 2 + 1, num_mel_bins]."""
     bins, length, rate = (whole_number(ctx, x) for x in (num_mel_bins, dft_length, sample_rate))
     low, high = (float(ctx.static(x).reshape(())) for x in (lower_edge_hertz, upper_edge_hertz))
     mel_low, mel_high = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))

@@ -8,7 +8,7 @@ from luban.frontend.onnx.einsum import einsum as einstein_sum
 from luban.frontend.onnx.ops.elementwise import legacy_broadcast
 from luban.frontend.onnx.registry import op
 from luban.graph import build
-from luban.graph.host import matrices as _matrices  # noqa: F401 - registers host functions
+from luban.graph.host import matrices as host_matrices
 from luban.ir.node import Node
 
 __all__: list[str] = []
@@ -52,4 +52,4 @@ def einsum(ctx: NodeContext, *operands: Node) -> Node:
 def determinant(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
     """The determinant of each square matrix in the last two axes."""
     result = TensorType(x.tensor.dtype, x.tensor.shape[:-2])
-    return ctx.host_call("determinant", [x], [result])
+    return ctx.host_call(host_matrices.DETERMINANT, [x], [result])

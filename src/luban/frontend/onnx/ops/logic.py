@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from luban.core.dtypes import DTYPES
 from luban.core.types import TensorType
-from luban.frontend.onnx.ops.elementwise import legacy_broadcast
 from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.ops.elementwise import legacy_broadcast
 from luban.frontend.onnx.registry import op
 from luban.graph import build
 from luban.graph.infer import broadcast_shapes
@@ -57,7 +57,7 @@ def invert(_ctx: NodeContext, x: Node) -> Node:
 
 @op("BitShift", since=11)
 def bit_shift(ctx: NodeContext, x: Node, y: Node) -> Node:
-    """x shifted by y bits; a y that is negative or at least the width leaves nothing but the sign."""
+    """x shifted by y bits; a y below 0 or of at least the width leaves nothing but the sign."""
     left = ctx.text("direction", "") == "LEFT"
     if not left and ctx.text("direction", "") != "RIGHT":
         raise ctx.wrong(f"direction is {ctx.text('direction', '')!r}, expected LEFT or RIGHT")

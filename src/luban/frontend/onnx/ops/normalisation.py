@@ -110,7 +110,7 @@ def instance_normalization(ctx: NodeContext, x: Node, scale: Node, bias: Node) -
 def layer_normalization(
     ctx: NodeContext, x: Node, scale: Node, bias: Node | None = None
 ) -> tuple[Node, ...]:
-    """Everything from `axis` on to mean 0 and variance 1 in the stash dtype, then scale and bias."""
+    """From `axis` on to mean 0 and variance 1 in the stash dtype, then scale and bias."""
     element = x.tensor.dtype
     axes = range(axis_from(ctx.int("axis", -1), x.tensor.rank), x.tensor.rank)
     wide = build.cast(x, _stash_dtype(ctx, x))

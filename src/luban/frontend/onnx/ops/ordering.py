@@ -1,4 +1,4 @@
-"""Running totals, sorting, and picking elements by value: results of a size that only the run knows included."""
+"""Running totals, sorting, and picking elements by value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from luban.frontend.onnx.arguments import axis_from, whole_number
 from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.registry import op
 from luban.graph import build
-from luban.graph.host import selection as _selection  # noqa: F401 - registers host functions
+from luban.graph.host import selection as host_selection
 from luban.graph.ops.data import Nonzero
 from luban.graph.ops.reduce import Cumulative, TopK
 from luban.ir.node import Node, node, results_of
@@ -46,7 +46,7 @@ def top_k_by_attribute(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
 
 @op("TopK", since=10)
 def top_k(ctx: NodeContext, x: Node, k: Node) -> tuple[Node, ...]:
-    """The k largest or smallest along an axis and their indices; in order, whether asked for or not."""
+    """The k largest or smallest along an axis and their indices, always in order."""
     axis = axis_from(ctx.int("axis", -1), x.tensor.rank)
     largest = bool(ctx.int("largest", 1))
     sizes = ctx.sizes(k)
@@ -80,7 +80,7 @@ def compress(ctx: NodeContext, x: Node, condition: Node) -> Node:
 
 @op("Unique", since=11)
 def unique(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
-    """Each value (or slice) once, with the first index, the place of each element, and the counts."""
+    """Each value or slice once, its first index, the place of each element, and the counts."""
     found = ctx.fresh("unique")
     element = x.tensor.dtype
     axis: int | None = None
@@ -97,7 +97,7 @@ def unique(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
         TensorType(_I64, (found,)),
     )
     return ctx.host_call(
-        "unique", [x], results, axis=axis, in_order=bool(ctx.int("sorted", 1))
+        host_selection.UNIQUE, [x], results, axis=axis, in_order=bool(ctx.int("sorted", 1))
     )
 
 
@@ -118,7 +118,7 @@ def non_max_suppression(
     if score_threshold is not None:
         given.append(build.reshape(score_threshold, ()))
     return ctx.host_call(
-        "non_max_suppression",
+        host_selection.NON_MAX_SUPPRESSION,
         [boxes, scores, *given],
         [TensorType(_I64, (ctx.fresh("kept"), 3))],
         center_point=bool(ctx.int("center_point_box", 0)),

@@ -11,7 +11,7 @@ from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.registry import op
 from luban.frontend.onnx.windows import Windows, windows
 from luban.graph import build
-from luban.graph.host import regions as _regions  # noqa: F401 - registers host functions
+from luban.graph.host import regions as host_regions
 from luban.graph.ops.reduce import ReduceWindow
 from luban.graph.ops.structure import Scatter, Slice
 from luban.ir.node import Node, node
@@ -46,7 +46,7 @@ def max_pool(ctx: NodeContext, x: Node) -> Node | tuple[Node, ...]:
 
 
 def _max_with_index(x: Node, geometry: Windows, *, column_major: bool) -> tuple[Node, Node]:
-    """Walks the places of a window in order; the first of equal elements wins, padding never does."""
+    """Walks the places of a window in order: of equal elements the first wins, padding never."""
     best: Node | None = None
     index: Node | None = None
     padded = _pad_space(x, geometry, build.constant(x.tensor.dtype.lowest, x.tensor.dtype))
@@ -64,7 +64,8 @@ def _max_with_index(x: Node, geometry: Windows, *, column_major: bool) -> tuple[
         wins = build.bitwise_and(inside, better)
         best = build.select(wins, value, best)
         index = build.select(wins, place, index)
-    assert best is not None and index is not None
+    assert best is not None
+    assert index is not None
     return best, index
 
 
@@ -96,7 +97,7 @@ def _strided(
 
 @op("AveragePool", since=1)
 def average_pool(ctx: NodeContext, x: Node) -> Node:
-    """The mean of each window: of the elements inside, or with `count_include_pad` of the padding too."""
+    """The mean of each window's elements; with `count_include_pad` padding counts as elements."""
     geometry = _geometry(ctx, x)
     total = _windowed("sum", x, geometry)
     element = x.tensor.dtype
@@ -196,7 +197,7 @@ def max_roi_pool(ctx: NodeContext, x: Node, regions: Node) -> tuple[Node, ...]:
     pooled = ctx.ints("pooled_shape")
     result = TensorType(x.tensor.dtype, (regions.tensor.shape[0], x.tensor.shape[1], *pooled))
     return ctx.host_call(
-        "max_roi_pool",
+        host_regions.MAX_ROI_POOL,
         [x, regions],
         [result],
         pooled=pooled,
@@ -211,7 +212,7 @@ def roi_align(ctx: NodeContext, x: Node, regions: Node, batches: Node) -> tuple[
     half_pixel = "half_pixel" if ctx.opset >= 16 else "output_half_pixel"
     result = TensorType(x.tensor.dtype, (regions.tensor.shape[0], x.tensor.shape[1], height, width))
     return ctx.host_call(
-        "roi_align",
+        host_regions.ROI_ALIGN,
         [x, regions, batches],
         [result],
         mode=ctx.text("mode", "avg"),

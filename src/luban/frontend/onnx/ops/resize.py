@@ -43,7 +43,7 @@ class Stretch:
 def upsample_by_attributes(ctx: NodeContext, x: Node) -> Node:
     """Nearest or bilinear enlargement by factors in attributes (opsets 1 to 8)."""
     if ctx.opset < 7:
-        scales = (1.0, 1.0, ctx.float("height_scale"), ctx.float("width_scale"))
+        scales: Sequence[float] = (1.0, 1.0, ctx.float("height_scale"), ctx.float("width_scale"))
     else:
         scales = ctx.floats("scales")
     return _legacy(ctx, x, scales)

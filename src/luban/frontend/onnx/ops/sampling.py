@@ -20,7 +20,7 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 @op("GridSample", since=16)
 def grid_sample(ctx: NodeContext, x: Node, grid: Node) -> Node:
-    """x read at the positions of a grid, which count from -1 to 1 along each axis, last axis first."""
+    """x read at positions that count from -1 to 1 along each axis, the last axis first."""
     batch, channels, *space = x.tensor.shape
     *_, rank = grid.tensor.shape
     if rank != len(space):

@@ -67,7 +67,8 @@ def _resolved(x: Node, sizes: tuple[DimLike, ...], allow_zero: bool = False) -> 
         if wanted == 0 and not allow_zero:
             if axis >= len(given):
                 raise ShapeError(
-                    f"reshape of {x.tensor} to {list(sizes)}: axis {axis} is 0, there is no size to keep"
+                    f"reshape of {x.tensor} to {list(sizes)}: "
+                    f"axis {axis} is 0, there is no size to keep"
                 )
             result[axis] = given[axis]
     open_axes = [axis for axis, wanted in enumerate(sizes) if wanted == -1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from luban.core import dims
@@ -18,6 +20,7 @@ _LARGEST_MATRIX = 64
 """Longer transforms are split in two where their length has a divisor."""
 
 Complex = tuple[Node, Node]
+Array = np.ndarray[Any, Any]
 
 
 @op("DFT", since=17)
@@ -136,14 +139,12 @@ def _divisor(count: int) -> int:
     return max((d for d in range(2, _LARGEST_MATRIX + 1) if count % d == 0), default=1)
 
 
-def _angles(
-    rows: int, columns: int, count: int, *, inverse: bool
-) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _angles(rows: int, columns: int, count: int, *, inverse: bool) -> Array:
     turns = np.outer(np.arange(rows), np.arange(columns)) % count
     return (2 if inverse else -2) * np.pi / count * turns
 
 
-def _times(x: Complex, cosine: np.ndarray, sine: np.ndarray) -> Complex:
+def _times(x: Complex, cosine: Array, sine: Array) -> Complex:
     real, imaginary = x
     c, s = (build.constant(v, real.tensor.dtype) for v in (cosine, sine))
     return (

@@ -29,7 +29,7 @@ def concat(ctx: NodeContext, *operands: Node) -> Node:
 
 @op("Split", since=1)
 def split(ctx: NodeContext, x: Node, sizes: Node | None = None) -> tuple[Node, ...]:
-    """Consecutive pieces along `axis`: of the stated sizes, or equal ones (the last may be smaller)."""
+    """Consecutive pieces along `axis`, of the stated sizes or equal ones."""
     axis = axis_from(ctx.int("axis", 0), x.tensor.rank)
     total = x.tensor.shape[axis]
     stated = ctx.ints("split", None) if sizes is None else ctx.static_sizes(sizes)
@@ -68,7 +68,7 @@ def slice_by_inputs(
     axes: Node | None = None,
     steps: Node | None = None,
 ) -> Node:
-    """Every `steps`-th element from `starts` to before `ends` along `axes`; a negative step goes backwards."""
+    """Every `steps`-th element from `starts` to before `ends`; a negative step goes backwards."""
     first = ctx.static_sizes(starts)
     last = ctx.static_sizes(ends)
     chosen = range(len(first)) if axes is None else whole_numbers(ctx, axes)
@@ -135,7 +135,7 @@ def pad_by_inputs(
     value: Node | None = None,
     axes: Node | None = None,
 ) -> Node:
-    """Elements added to both ends of some axes: a value, the edge, a reflection, or the other end."""
+    """Elements added to both ends of axes: a value, the edge, a reflection, or the other end."""
     rank = x.tensor.rank
     chosen = range(rank) if axes is None else [axis_from(a, rank) for a in whole_numbers(ctx, axes)]
     amounts = ctx.static_sizes(pads)

@@ -74,7 +74,7 @@ def _blend(old: Node, new: Node, share: float) -> Node:
 
 @op("Momentum", since=1, domain=_DOMAIN)
 def momentum(ctx: NodeContext, rate: Node, steps: Node, *tensors: Node) -> tuple[Node, ...]:
-    """x moved along the running gradient, plain or looking ahead (Nesterov), and the new gradient."""
+    """x moved along the running gradient, plain or looking ahead, and the new gradient."""
     alpha, beta = ctx.float("alpha"), ctx.float("beta")
     groups: list[tuple[Node, ...]] = []
     for x, gradient, velocity in _groups(tensors, 3):

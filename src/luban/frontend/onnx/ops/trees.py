@@ -112,7 +112,7 @@ def tree_ensemble(ctx: NodeContext, x: Node) -> Node:
 
 
 def _numbered_forest(ctx: NodeContext) -> Forest:
-    """The trees of operator set 5: inner nodes first, then leaves, then the tests of memberships."""
+    """The trees of operator set 5: inner nodes, then leaves, then the tests of memberships."""
     modes = _required(ctx, "nodes_modes").astype(int).ravel()
     splits = _required(ctx, "nodes_splits").ravel()
     weights = _required(ctx, "leaf_weights").ravel()
