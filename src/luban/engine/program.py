@@ -14,10 +14,12 @@ import numpy as np
 
 from luban.core.types import TupleType, Type
 from luban.engine.kernels import LinkedKernel
-from luban.graph.ops.data import Constant
+from luban.graph.ops.control import sub_graphs
+from luban.graph.ops.data import Constant, HostCall
 from luban.graph.ops.fusion import Once
 from luban.graph.ops.structure import Reshape
 from luban.ir.node import GetItem, Graph, Node, Parameter
+from luban.lower.support import no_kernel
 
 __all__ = ["HostStep", "Launch", "Program", "Value", "build_program"]
 
@@ -125,13 +127,21 @@ def build_program(
             if n in kernels:
                 program.steps.append(Launch(n, kernels[n], operands, results))
             else:
-                reason = reasons.get(n, f"{op.name} has no kernel")
+                reason = reasons.get(n) or _why_on_host(n)
                 program.steps.append(HostStep(n, reason, operands, results))
     program.inputs = tuple(
         value_of[p] if p in value_of else new(p.type, "input") for p in graph.parameters
     )
     program.outputs = tuple(value_of[r] for r in graph.results)
     return program
+
+
+def _why_on_host(n: Node) -> str:
+    if sub_graphs(n.op):
+        return f"{n.op.name} is driven from Python; its body is compiled"
+    if isinstance(n.op, HostCall):
+        return f"{n.op.function} is a host operation"
+    return no_kernel(n) or f"{n.op.name} has no kernel yet"
 
 
 def _launches_first(graph: Graph, kernels: Mapping[Node, LinkedKernel]) -> list[Node]:
