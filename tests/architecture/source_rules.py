@@ -7,6 +7,7 @@ Each rule takes a source root (the folder that holds `luban/`) and yields one li
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 Rule = Callable[[Path], Iterator[str]]
@@ -18,12 +19,12 @@ LLVM_OWNER = "native"
 REASON = re.compile(r"#\s*noqa:\s*PLC0415\s*[-:,(]+\s*\w{3,}.*\s\w+")
 
 
-def _modules(root: Path) -> Iterator[tuple[Path, str, ast.Module]]:
-    """Every module: its path under `luban/`, its text, its tree."""
+@cache
+def _modules(root: Path) -> tuple[tuple[Path, str, ast.Module], ...]:
+    """Every module: its path under `luban/`, its text, its tree. Read once for all rules."""
     package = root / "luban"
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        yield path.relative_to(package), text, ast.parse(text, str(path))
+    texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))]
+    return tuple((path.relative_to(package), text, ast.parse(text)) for path, text in texts)
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
