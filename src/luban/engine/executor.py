@@ -205,7 +205,7 @@ class _Runner:
                 assert isinstance(value.type, TensorType)
                 array = held[value] = np.empty(plan.shapes[value], value.type.dtype.numpy)
             elif isinstance(array, np.ndarray) and not array.flags.c_contiguous:
-                array = held[value] = np.ascontiguousarray(array)
+                array = held[value] = np.asarray(array, order="C")
             slots[places] = array.ctypes.data
         plan.table.replay()
 

@@ -56,21 +56,36 @@ def _named(module: Module, name: str) -> Module:
 def lower_fusions(
     nodes: Sequence[Node], target: Target
 ) -> tuple[dict[Node, Lowered], dict[Node, str]]:
-    """(kernels, reasons): what each fusion node was lowered to, or why it has no kernel."""
+    """(kernels, reasons): what each fusion node was lowered to, or why it has no kernel.
+
+    Nodes are interned, so equal bodies have the very same nodes: each is lowered once.
+    """
     lowered: dict[Node, Lowered] = {}
     declined: dict[Node, str] = {}
+    known: dict[tuple[object, ...], Lowered | str] = {}
     for n in nodes:
         assert isinstance(n.op, Fusion)
-        try:
-            kernel = lower_nest("kernel", n.op.body, target.vector_bits // 8)
-        except Declined as reason:
-            declined[n] = str(reason)
-            continue
-        digest = hashlib.sha256(to_text(kernel.module).encode()).hexdigest()
-        name = f"{n.op.kind}_{digest[:16]}"
-        kernel = replace(kernel, module=_named(kernel.module, name))
-        lowered[n] = Lowered(name, kernel, scratch_bytes(kernel.module))
+        key = (n.op.kind, n.op.body.parameters, n.op.body.results)
+        if key not in known:
+            known[key] = _lower(n.op, target)
+        found = known[key]
+        if isinstance(found, str):
+            declined[n] = found
+        else:
+            lowered[n] = found
     return lowered, declined
+
+
+def _lower(fusion: Fusion, target: Target) -> Lowered | str:
+    """The kernel under a name made from its content, or why there is none."""
+    try:
+        kernel = lower_nest("kernel", fusion.body, target.vector_bits // 8)
+    except Declined as reason:
+        return str(reason)
+    digest = hashlib.sha256(to_text(kernel.module).encode()).hexdigest()
+    name = f"{fusion.kind}_{digest[:16]}"
+    kernel = replace(kernel, module=_named(kernel.module, name))
+    return Lowered(name, kernel, scratch_bytes(kernel.module))
 
 
 def link_kernels(

@@ -108,7 +108,7 @@ def build_program(
             value_of[n] = new(n.type, "input")
         elif isinstance(op, Constant):
             value_of[n] = new(n.type, "constant")
-            value_of[n].constant = np.ascontiguousarray(op.value.array)
+            value_of[n].constant = np.asarray(op.value.array, order="C")
         elif isinstance(op, Once):
             value_of[n] = new(n.type, "once")
             program.once[op.body] = value_of[n]
