@@ -9,7 +9,7 @@ from luban.graph.ops.data import Constant
 from luban.graph.ops.structure import Gather, Scatter
 from luban.ir.node import Node, node
 
-__all__ = ["put_each", "take_each", "wrapped"]
+__all__ = ["put_each", "take_each", "take_in_rows", "wrapped"]
 
 
 def wrapped(indices: Node, size: DimLike) -> Node:
@@ -39,6 +39,17 @@ def take_each(x: Node, indices: Node, axis: int) -> Node:
     others = tuple(a for a in range(rank) if a != axis)
     op = Gather((), (axis,), others, others, (axis,), (1,) * rank)
     return node(op, x, build.expand_dims(indices, [rank]))
+
+
+def take_in_rows(x: Node, indices: Node) -> Node:
+    """For each row b of the batch, slices of x along axis 1: y[b, i] = x[b, indices[b, i]].
+
+    x        [B, N, *rest]
+    indices  integers [B, M], each in [0, N)
+    """
+    rest = x.tensor.shape[2:]
+    op = Gather(tuple(range(2, 2 + len(rest))), (1,), (0,), (0,), (1,), (1, 1, *rest))
+    return node(op, x, build.expand_dims(indices, [2]))
 
 
 def put_each(x: Node, indices: Node, updates: Node, axis: int, combine: str) -> Node:

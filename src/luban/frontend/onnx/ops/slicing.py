@@ -9,7 +9,7 @@ from luban.core.dims import DimLike
 from luban.core.errors import ShapeError
 from luban.frontend.onnx.arguments import axis_from, whole_numbers
 from luban.frontend.onnx.context import NodeContext
-from luban.frontend.onnx.places import take_each
+from luban.frontend.onnx.places import take_in_rows
 from luban.frontend.onnx.registry import op
 from luban.graph import build
 from luban.ir.node import Node
@@ -213,4 +213,4 @@ def reverse_sequence(ctx: NodeContext, x: Node, lengths: Node) -> Node:
     backwards = build.subtract(build.subtract(length, 1), step)
     places = build.select(build.less(step, length), backwards, step)
     inverse = [order.index(a) for a in range(x.tensor.rank)]
-    return build.transpose(take_each(moved, places, 1), inverse)
+    return build.transpose(take_in_rows(moved, places), inverse)
