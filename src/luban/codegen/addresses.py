@@ -1,0 +1,150 @@
+"""Scalar i64 arithmetic and addresses: constants kept apart, loop invariants in front of the loop.
+
+LLVM's IR passes do not run on our text, so what they would do for addresses happens here: `base +
+constant` is remembered, so that a constant becomes the displacement of an instruction, and a sum or
+product of loop-invariant scalars is written to a slot in front of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from luban.codegen.writer import Lines, Value, Writer
+
+__all__ = ["Addresses"]
+
+_WRAP = 1 << 64
+
+
+class Addresses:
+    """Writes index arithmetic of one function.
+
+    >>> from luban.native.target import named_target
+    >>> w = Writer(named_target("avx2"))
+    >>> addresses = Addresses(w)
+    >>> i = w.argument("i", "i64")
+    >>> j = addresses.multiply(addresses.add(i, Value("3", "i64")), Value("8", "i64"))
+    >>> base, offset = addresses.split(j)
+    >>> offset, w.lines[-2]
+    (24, '  %v2 = mul i64 %i, 8')
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.w = writer
+        self._sums: dict[str, tuple[Value, int]] = {}  # text -> (base, constant)
+        self._depths: dict[str, int] = {}
+        self._slots: list[Lines] = []  # one in front of each open loop
+        self._known: list[dict[tuple[str, ...], Value]] = [{}]  # one a loop depth
+
+    # Loops
+
+    @contextmanager
+    def loop(self, slot: Lines) -> Iterator[None]:
+        """Everything inside is in a loop; `slot` is in the block in front of it."""
+        self._slots.append(slot)
+        self._known.append({})
+        # What was computed in the block before the loop is still there inside it: keep it. What is
+        # hoisted to `slot` goes there too.
+        yield
+        self._slots.pop()
+        self._known.pop()
+
+    def start_block(self) -> None:
+        """Forget what was computed in the block that ended."""
+        self._known[-1] = {}
+
+    def note(self, value: Value) -> None:
+        """Remember at what loop depth a scalar is computed."""
+        self._depths.setdefault(value.text, len(self._slots))
+
+    def _depth(self, value: Value) -> int:
+        if value.is_constant:
+            return 0
+        return self._depths.get(value.text, len(self._slots))
+
+    def _once(self, opcode: str, elem: str, *operands: Value) -> Value:
+        """One instruction, at the outermost loop depth that has its operands, shared."""
+        depth = max((self._depth(v) for v in operands), default=0)
+        key = (opcode, *(v.text for v in operands))
+        known = self._known[depth]
+        if key not in known:
+            inner = depth < len(self._slots)
+            with self.w.writing_to(self._slots[depth]) if inner else nullcontext():
+                words = ", ".join(f"{v.type} {v.text}" for v in operands)
+                if not opcode.startswith("getelementptr"):
+                    words = f"{operands[0].type} " + ", ".join(v.text for v in operands)
+                known[key] = self.w.result(f"{opcode} {words}", elem)
+            self._depths[known[key].text] = depth
+        return known[key]
+
+    # Arithmetic
+
+    def split(self, value: Value) -> tuple[Value | None, int]:
+        """(base, constant) with value = base + constant; base is None for a constant."""
+        if value.is_constant:
+            return None, int(value.text)
+        return self._sums.get(value.text, (value, 0))
+
+    def join(self, base: Value | None, constant: int) -> Value:
+        """base + constant as a value."""
+        constant = (constant + _WRAP // 2) % _WRAP - _WRAP // 2
+        number = Value(str(constant), "i64")
+        if base is None:
+            return number
+        if constant == 0:
+            return base
+        result = self._once("add", "i64", base, number)
+        self._sums[result.text] = (base, constant)
+        return result
+
+    def add(self, a: Value, b: Value) -> Value:
+        """a + b."""
+        (base_a, constant_a), (base_b, constant_b) = self.split(a), self.split(b)
+        if base_a is None or base_b is None:
+            base = base_b if base_a is None else base_a
+        else:
+            base = self._once("add", "i64", base_a, base_b)
+        return self.join(base, constant_a + constant_b)
+
+    def subtract(self, a: Value, b: Value) -> Value:
+        """a - b."""
+        (base_a, constant_a), (base_b, constant_b) = self.split(a), self.split(b)
+        if base_b is None:
+            base = base_a
+        elif base_a == base_b:
+            base = None
+        else:
+            base = self._once("sub", "i64", base_a or Value("0", "i64"), base_b)
+        return self.join(base, constant_a - constant_b)
+
+    def multiply(self, a: Value, b: Value) -> Value:
+        """a * b."""
+        (base_a, constant_a), (base_b, constant_b) = self.split(a), self.split(b)
+        if base_a is None and base_b is None:
+            return self.join(None, constant_a * constant_b)
+        if base_a is None or base_b is None:
+            base, offset = (base_a, constant_a) if base_b is None else (base_b, constant_b)
+            factor = constant_b if base_b is None else constant_a
+            if factor == 0 or base is None:
+                return Value("0", "i64")
+            if factor == 1:
+                return a if base_b is None else b
+            scaled = self._once("mul", "i64", base, Value(str(factor), "i64"))
+            return self.join(scaled, offset * factor)
+        return self._once("mul", "i64", a, b)
+
+    # Addresses
+
+    def advance(self, pointer: Value, index: Value, size_bytes: int) -> tuple[Value, int]:
+        """(pointer, constant bytes) of element `index`; the constant part of the index stays apart."""
+        base, constant = self.split(index)
+        if base is not None:
+            pointer = self._once(f"getelementptr i{8 * size_bytes},", "ptr", pointer, base)
+        return pointer, constant * size_bytes
+
+    def displace(self, pointer: Value, offset_bytes: int) -> Value:
+        """pointer + constant bytes."""
+        if offset_bytes == 0:
+            return pointer
+        return self._once("getelementptr i8,", "ptr", pointer, Value(str(offset_bytes), "i64"))

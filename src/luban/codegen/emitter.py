@@ -1,0 +1,160 @@
+"""State while one tile function is turned into one LLVM function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from luban.codegen.addresses import Addresses
+from luban.codegen.layout import choose_lanes
+from luban.codegen.registers import (
+    RegisterTile,
+    chunks,
+    constant_tile,
+    rechunk,
+    register_elem,
+    scalar_tile,
+    uniform_tile,
+)
+from luban.codegen.table import emitter_of
+from luban.codegen.writer import Value, Writer, type_text
+from luban.core.errors import InternalError
+from luban.native.target import Target
+from luban.tile.function import Function, Module, Operation
+from luban.tile.function import Value as TileValue
+from luban.tile.types import TileType
+
+__all__ = ["Emitter", "ModuleContext"]
+
+
+@dataclass(slots=True)
+class ModuleContext:
+    """What the functions of one module share.
+
+    symbols         tile function name -> LLVM function name
+    scratch_offsets per function: byte offset of each `Scratch` operation in the thread's scratch
+    memory
+    parts           text of global tables and of out-of-line functions by symbol, in order of first use
+    """
+
+    target: Target
+    module: Module
+    symbols: Mapping[str, str]
+    scratch_offsets: Mapping[Operation, int]
+    declarations: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+
+
+class Emitter:
+    """One function: its text so far, and the register tile of each tile value."""
+
+    def __init__(self, context: ModuleContext, function: Function) -> None:
+        self.context = context
+        self.target = context.target
+        self.function = function
+        self.w = Writer(context.target)
+        self.addresses = Addresses(self.w)
+        self.tiles: dict[TileValue, RegisterTile] = {}
+        self.program_id = Value("%program_id", "i64")
+        self.thread_id = Value("%thread_id", "i64")
+        self.scratch = Value("%scratch", "ptr")
+        self._lanes = choose_lanes(function, context.target)
+
+    # Tiles
+
+    def lanes(self, value: TileValue) -> int:
+        """The chunk size chosen for a tile value."""
+        return self._lanes.get(value, 1)
+
+    def tile(self, value: TileValue) -> RegisterTile:
+        """The register tile of a value that was emitted before."""
+        found = self.tiles.get(value)
+        if found is None:
+            raise InternalError(f"{value!r} of {self.function.name} is used before it is computed")
+        return found
+
+    def tile_in(self, value: TileValue, lanes: int) -> RegisterTile:
+        """The register tile of `value` in chunks of `lanes`."""
+        found = self.tile(value)
+        if found.lanes == lanes:
+            return found
+        return rechunk(self.w, found, lanes)
+
+    def scalar(self, value: TileValue) -> Value:
+        """The register of a scalar or pointer."""
+        return self.tile(value).scalar
+
+    def result(
+        self, operation: Operation, parts: Sequence[Value], lanes: int | None = None
+    ) -> tuple[RegisterTile]:
+        """The parts of an operation's only result, as what an emit function returns."""
+        value = operation.result
+        kind = value.type
+        if not kind.shape:
+            return (scalar_tile(parts[0]),)
+        lanes = self.lanes(value) if lanes is None else lanes
+        return (RegisterTile(register_elem(kind.dtype), kind.shape, lanes, tuple(parts)),)
+
+    def canonical(self, value: TileValue, given: TileValue) -> tuple[Value, ...]:
+        """Parts of `given` in the form that `value`, to which it flows, is kept in."""
+        return self.tile_in(given, self.lanes(value)).parts
+
+    def bind(self, value: TileValue, parts: Sequence[Value]) -> None:
+        """Say that these registers, in the chosen chunks, hold `value`."""
+        kind = value.type
+        if kind.is_pointer or not kind.shape:
+            self.bind_tile(value, scalar_tile(parts[0]))
+        else:
+            elem = register_elem(kind.dtype)
+            self.bind_tile(value, RegisterTile(elem, kind.shape, self.lanes(value), tuple(parts)))
+
+    def bind_tile(self, value: TileValue, found: RegisterTile) -> None:
+        """Say what register tile a value is."""
+        self.tiles[value] = found
+        if not value.type.shape and found.elem == "i64":
+            self.addresses.note(found.scalar)
+
+    def part_types(self, value: TileValue) -> list[tuple[str, int]]:
+        """(element, lanes) of the registers that `bind` wants for a value."""
+        kind = value.type
+        if kind.is_pointer:
+            return [("ptr", 0)]
+        elem = register_elem(kind.dtype)
+        if not kind.shape:
+            return [(elem, 0)]
+        row = [
+            (elem, size if size > 1 else 0) for _, size in chunks(kind.shape[-1], self.lanes(value))
+        ]
+        return row * (kind.num_elements // kind.shape[-1])
+
+    def splat(self, value: Value, kind: TileType, lanes: int) -> RegisterTile:
+        """A scalar repeated to the shape of a type."""
+        return uniform_tile(self.w, value, kind.shape, lanes)
+
+    def known(self, found: RegisterTile, lanes: int) -> RegisterTile:
+        """A tile of known numbers in chunks of `lanes`."""
+        if found.constant is None:
+            raise InternalError("a tile without known numbers was taken for a constant")
+        return constant_tile(self.w, found.elem, lanes, found.constant)
+
+    # Structure
+
+    def start_block(self, label: str) -> None:
+        """Instructions from here on belong to block `label`."""
+        self.w.start_block(label)
+        self.addresses.start_block()
+
+    def run(self, operations: Sequence[Operation]) -> None:
+        """Emit operations in order."""
+        for operation in operations:
+            found = emitter_of(operation.op)(operation.op, self, operation)
+            for value, result in zip(operation.results, found, strict=True):
+                self.bind_tile(value, result)
+
+    def out_of_line(self, symbol: str, text: str) -> None:
+        """Add a function or table to the module, once."""
+        self.context.parts.setdefault(symbol, text)
+
+    def signature(self, values: Sequence[TileValue]) -> list[str]:
+        """LLVM types of the registers of values, in order."""
+        return [type_text(*part) for value in values for part in self.part_types(value)]

@@ -1,0 +1,1 @@
+"""Dot4 and DotPair: small products that hardware has instructions for."""

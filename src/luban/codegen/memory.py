@@ -1,0 +1,394 @@
+"""Load, Store, Gather, Scatter, Prefetch, Scratch, atomics.
+
+Every element has an address of the form pointer + constant. Where the constants of a chunk are
+consecutive it is one vector access; where they are equal, one scalar; otherwise lane by lane, or a
+masked gather or scatter under a mask that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from luban.codegen.elementwise import affine
+from luban.codegen.emitter import Emitter
+from luban.codegen.narrow import from_memory, memory_bytes, to_memory
+from luban.codegen.registers import (
+    RegisterTile,
+    chunks,
+    gather_lanes,
+    lanes_of,
+    memory_elem,
+    register_elem,
+)
+from luban.codegen.table import emits
+from luban.codegen.writer import Value, type_text
+from luban.core.dtypes import DType
+from luban.tile.function import Operation
+from luban.tile.memory_ops import (
+    Gather,
+    Load,
+    Prefetch,
+    Scatter,
+    Scratch,
+    Store,
+)
+
+__all__ = ["Address", "gather_addresses"]
+
+
+class Address(NamedTuple):
+    """Where one element is."""
+
+    pointer: Value
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """The elements of one part: addresses, mask (None: all), alignment in bytes of the first one."""
+
+    addresses: Sequence[Address]
+    mask: Value | None
+    align: int
+
+    @property
+    def size(self) -> int:
+        return len(self.addresses)
+
+    def is_run(self, step_bytes: int) -> bool:
+        """Whether consecutive elements are `step_bytes` apart; 0 asks for one and the same."""
+        (pointer, first), *rest = self.addresses
+        return all(
+            other.pointer == pointer and other.offset_bytes == first + i * step_bytes
+            for i, other in enumerate(rest, start=1)
+        )
+
+
+# Addresses
+
+
+def block_addresses(
+    f: Emitter,
+    op: Load | Store,
+    pointer: Value,
+    index: Value,
+    strides: Sequence[Value],
+    size_bytes: int,
+) -> list[Address]:
+    """The address of every element of a strided block, in row-major order."""
+    dynamic = iter(strides)
+    static: list[list[int]] = []
+    moving: list[list[Value]] = []
+    for axis, (extent, stride) in enumerate(zip(op.shape, op.strides, strict=True)):
+        offsets = op.row_offsets[axis] if op.row_offsets else None
+        if offsets is not None:
+            static.append(list(offsets))
+        elif stride is not None:
+            static.append([i * stride for i in range(extent)])
+        else:
+            stride_value = next(dynamic)
+            steps = (Value(str(i), "i64") for i in range(extent))
+            moving.append([f.addresses.multiply(stride_value, step) for step in steps])
+            static.append([0] * extent)
+            continue
+        moving.append([Value("0", "i64")] * extent)
+    bases: dict[tuple[Value, ...], tuple[Value, int]] = {}
+    result = []
+    for position in product(*(range(extent) for extent in op.shape)):
+        moved = tuple(moving[axis][i] for axis, i in enumerate(position))
+        if moved not in bases:
+            bases[moved] = _base(f, pointer, index, moved, size_bytes)
+        base, offset = bases[moved]
+        constant = sum(static[axis][i] for axis, i in enumerate(position))
+        result.append(Address(base, offset + constant * size_bytes))
+    return result
+
+
+def _base(
+    f: Emitter, pointer: Value, index: Value, moved: Sequence[Value], size_bytes: int
+) -> tuple[Value, int]:
+    """pointer + moved + index; `moved` first, as a loop over the index rarely changes it."""
+    total = Value("0", "i64")
+    for step in moved:
+        total = f.addresses.add(total, step)
+    first, offset = f.addresses.advance(pointer, total, size_bytes)
+    second, more = f.addresses.advance(first, index, size_bytes)
+    return second, offset + more
+
+
+def gather_addresses(f: Emitter, operation: Operation) -> list[Address]:
+    """The address of every element of pointer[offsets], the first two operands."""
+    pointer, offsets = f.scalar(operation.operands[0]), f.tile(operation.operands[1])
+    size_bytes = memory_bytes(operation.operands[0].type.pointee)
+    form = affine(offsets)
+    if form is not None:
+        base, constant = f.addresses.advance(pointer, form[0], size_bytes)
+        return [
+            Address(base, constant + int(number) * size_bytes) for number in form[1].reshape(-1)
+        ]
+    result = []
+    for part, lane in lanes_of(offsets):
+        index = f.w.extract(part, lane) if part.lanes else part
+        result.append(Address(*f.addresses.advance(pointer, index, size_bytes)))
+    return result
+
+
+def _chunked(
+    addresses: Sequence[Address],
+    shape: tuple[int, ...],
+    lanes: int,
+    mask: RegisterTile | None,
+    align: int,
+    elem_bytes: int,
+) -> list[_Chunk]:
+    """Cut the elements of a block into the parts of its register tile."""
+    extent = shape[-1] if shape else 1
+    pieces = chunks(extent, lanes)
+    result = []
+    for row in range(len(addresses) // extent):
+        for number, (start, size) in enumerate(pieces):
+            begin = row * extent + start
+            masked = None if mask is None else mask.parts[row * len(pieces) + number]
+            if masked is not None and masked.text in ("true", "splat (i1 true)"):
+                masked = None
+            skipped = start * elem_bytes
+            known = min(align, skipped & -skipped) if skipped else align
+            result.append(_Chunk(addresses[begin : begin + size], masked, max(known, elem_bytes)))
+    return result
+
+
+# Loading
+
+
+@emits(Load)
+def emit_load(op: Load, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """A strided block."""
+    dynamic = op.num_dynamic_strides
+    pointer, index, *strides = (f.scalar(v) for v in operation.operands[: 2 + dynamic])
+    addresses = block_addresses(
+        f, op, pointer, index, strides, memory_bytes(operation.operands[0].type.pointee)
+    )
+    return _load(f, operation, addresses, 2 + dynamic, op.align or 1)
+
+
+@emits(Gather)
+def emit_gather(_op: Gather, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """Elements anywhere; offsets of the form scalar + constants load like a block."""
+    addresses = gather_addresses(f, operation)
+    return _load(f, operation, addresses, 2, 1)
+
+
+def _load(
+    f: Emitter, operation: Operation, addresses: Sequence[Address], first: int, align: int
+) -> tuple[RegisterTile]:
+    """Load elements; operands from `first` on are the mask and what masked-off elements give."""
+    kind = operation.result.type
+    dtype = kind.dtype
+    lanes = f.lanes(operation.result)
+    rest = [f.tile_in(value, lanes) for value in operation.operands[first:]]
+    mask = rest[0] if rest else None
+    pieces = _chunked(addresses, kind.shape, lanes, mask, align, memory_bytes(dtype))
+    done: dict[tuple[object, ...], Value] = {}
+    parts = []
+    for number, piece in enumerate(pieces):
+        other = rest[1].parts[number] if len(rest) > 1 else None
+        key = (*piece.addresses, piece.mask, other)
+        if key not in done:
+            done[key] = _load_chunk(f, dtype, piece, other)
+        parts.append(done[key])
+    return f.result(operation, parts)
+
+
+def _load_chunk(f: Emitter, dtype: DType, piece: _Chunk, other: Value | None) -> Value:
+    w = f.w
+    elem, elem_bytes = memory_elem(dtype), memory_bytes(dtype)
+    lanes = piece.size if piece.size > 1 else 0
+    missing = other or w.number(0, Value("", register_elem(dtype), lanes))
+    if piece.mask is not None:
+        if piece.mask.text in ("false", "splat (i1 false)"):
+            return missing
+        return _masked_load(f, dtype, piece, missing)
+    if lanes and not piece.is_run(elem_bytes):
+        shared: dict[Address, Value] = {}
+        for address in piece.addresses:
+            if address not in shared:
+                pointer = f.addresses.displace(*address)
+                shared[address] = w.load(pointer, elem, 0, elem_bytes)
+        loaded = gather_lanes(w, [(shared[address], 0) for address in piece.addresses])
+    else:
+        loaded = w.load(f.addresses.displace(*piece.addresses[0]), elem, lanes, piece.align)
+    return from_memory(w, dtype, loaded)
+
+
+def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Value:
+    """Masked-off lanes touch nothing. A scalar becomes a vector of one, which LLVM makes a branch."""
+    w = f.w
+    elem, elem_bytes = memory_elem(dtype), memory_bytes(dtype)
+    lanes = piece.size
+    mask = _as_vector(f, piece.mask)
+    kind = type_text(elem, lanes)
+    nothing = "zeroinitializer"
+    if piece.is_run(elem_bytes):
+        pointer = f.addresses.displace(*piece.addresses[0])
+        name = f"llvm.masked.load.v{lanes}{_short(elem)}.p0"
+        w.declarations[name] = f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})"
+        loaded = w.result(
+            f"call {kind} @{name}(ptr align {piece.align} {pointer.text}, {mask.typed}, {kind} {nothing})",
+            elem,
+            lanes,
+        )
+    else:
+        pointers = _pointer_vector(f, piece.addresses)
+        name = f"llvm.masked.gather.v{lanes}{_short(elem)}.v{lanes}p0"
+        w.declarations[name] = f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
+        loaded = w.result(
+            f"call {kind} @{name}(<{lanes} x ptr> align {elem_bytes} {pointers.text}, {mask.typed}, "
+            f"{kind} {nothing})",
+            elem,
+            lanes,
+        )
+    if lanes == 1:
+        loaded = w.extract(loaded, 0)
+    value = from_memory(w, dtype, loaded)
+    if _is_zero(missing):
+        return value
+    assert piece.mask is not None
+    return w.select(piece.mask, value, missing)
+
+
+def _is_zero(value: Value) -> bool:
+    text = value.text.removesuffix(")").rsplit(" ", 1)[-1]
+    plain = not value.lanes or value.text.startswith("splat (")
+    return plain and text in ("0", "false", f"0x{0:016X}")
+
+
+def _as_vector(f: Emitter, mask: Value | None) -> Value:
+    assert mask is not None
+    if mask.lanes:
+        return mask
+    return f.w.insert(Value("poison", "i1", 1), mask, 0)
+
+
+def _pointer_vector(f: Emitter, addresses: Sequence[Address]) -> Value:
+    """The addresses of one chunk as a vector of pointers."""
+    w = f.w
+    lanes = len(addresses)
+    if len({address.pointer for address in addresses}) == 1:
+        offsets = w.vector([str(address.offset_bytes) for address in addresses], "i64")
+        return w.result(
+            f"getelementptr i8, ptr {addresses[0].pointer.text}, {offsets.typed}", "ptr", lanes
+        )
+    result = Value("poison", "ptr", lanes)
+    for lane, address in enumerate(addresses):
+        result = w.insert(result, f.addresses.displace(*address), lane)
+    return result
+
+
+_SHORT = {"half": "f16", "float": "f32", "double": "f64"}
+
+
+def _short(elem: str) -> str:
+    return _SHORT.get(elem, elem)
+
+
+# Storing
+
+
+@emits(Store)
+def emit_store(op: Store, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """A strided block, in row-major order."""
+    dynamic = op.num_dynamic_strides
+    pointer, index = (f.scalar(v) for v in operation.operands[:2])
+    strides = [f.scalar(v) for v in operation.operands[3 : 3 + dynamic]]
+    addresses = block_addresses(
+        f, op, pointer, index, strides, memory_bytes(operation.operands[0].type.pointee)
+    )
+    return _store(f, operation, addresses, 3 + dynamic, op.align or 1)
+
+
+@emits(Scatter)
+def emit_scatter(_op: Scatter, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """Elements anywhere; the last one stays where addresses repeat."""
+    addresses = gather_addresses(f, operation)
+    return _store(f, operation, addresses, 3, 1)
+
+
+def _store(
+    f: Emitter, operation: Operation, addresses: Sequence[Address], first: int, align: int
+) -> tuple[()]:
+    value = operation.operands[2]
+    kind = value.type
+    dtype = kind.dtype
+    lanes = f.lanes(value)
+    source = f.tile_in(value, lanes)
+    mask = f.tile_in(operation.operands[first], lanes) if len(operation.operands) > first else None
+    pieces = _chunked(addresses, kind.shape, lanes, mask, align, memory_bytes(dtype))
+    stored: dict[Value, Value] = {}
+    for piece, part in zip(pieces, source.parts, strict=True):
+        if piece.mask is not None and piece.mask.text in ("false", "splat (i1 false)"):
+            continue
+        if part not in stored:
+            stored[part] = to_memory(f.w, dtype, part)
+        _store_chunk(f, dtype, piece, stored[part])
+    return ()
+
+
+def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
+    w = f.w
+    elem_bytes = memory_bytes(dtype)
+    lanes = piece.size
+    run = piece.is_run(elem_bytes)
+    if piece.mask is None:
+        if run:
+            w.store(value, f.addresses.displace(*piece.addresses[0]), piece.align)
+            return
+        last = {address: lane for lane, address in enumerate(piece.addresses)}
+        for address, lane in last.items():
+            pointer = f.addresses.displace(*address)
+            w.store(w.extract(value, lane), pointer, elem_bytes)
+        return
+    mask = _as_vector(f, piece.mask)
+    if not value.lanes:
+        value = w.insert(Value("poison", value.elem, 1), value, 0)
+    kind = value.type
+    if run:
+        pointer = f.addresses.displace(*piece.addresses[0])
+        name = f"llvm.masked.store.v{lanes}{_short(value.elem)}.p0"
+        w.declarations[name] = f"declare void @{name}({kind}, ptr, <{lanes} x i1>)"
+        w.line(
+            f"call void @{name}({value.typed}, ptr align {piece.align} {pointer.text}, {mask.typed})"
+        )
+        return
+    pointers = _pointer_vector(f, piece.addresses)
+    name = f"llvm.masked.scatter.v{lanes}{_short(value.elem)}.v{lanes}p0"
+    w.declarations[name] = f"declare void @{name}({kind}, <{lanes} x ptr>, <{lanes} x i1>)"
+    w.line(
+        f"call void @{name}({value.typed}, <{lanes} x ptr> align {elem_bytes} {pointers.text}, "
+        f"{mask.typed})"
+    )
+
+
+# The rest
+
+
+@emits(Prefetch)
+def emit_prefetch(op: Prefetch, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """A hint for one cache line."""
+    pointer, index = (f.scalar(value) for value in operation.operands)
+    size_bytes = memory_bytes(operation.operands[0].type.pointee)
+    where = f.addresses.displace(*f.addresses.advance(pointer, index, size_bytes))
+    f.w.call_void(
+        "llvm.prefetch.p0", where, tail=f", i32 {int(op.write)}, i32 {op.locality}, i32 1"
+    )
+    return []
+
+
+@emits(Scratch)
+def emit_scratch(_op: Scratch, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """A fixed place in the thread's scratch memory."""
+    offset = f.context.scratch_offsets[operation]
+    pointer = f.addresses.displace(f.scratch, offset)
+    return [RegisterTile("ptr", (), 1, (pointer,), None, pointer)]
