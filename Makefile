@@ -6,6 +6,7 @@ PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
 demo: .venv/demo.stamp
 	.venv/bin/python -m examples.identify_files
+	.venv/bin/python -m examples.read_text
 
 test: .venv/test.stamp
 	scripts/test

@@ -20,7 +20,7 @@ from luban.graph.evaluate import evaluate
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 
-ROUNDS = 9
+ROUNDS = 7
 BURST_SECONDS = 0.1
 PAUSE_SECONDS = 0.02  # lets the other engine's threads stop spinning
 
