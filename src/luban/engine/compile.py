@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from luban.engine.executor import Executor
-from luban.engine.kernels import LinkedKernel, Lowered, link_kernels, lower_fusions
+from luban.engine.kernels import LinkedKernel, Lowered, link_kernels, lower_fusions, registers_of
 from luban.engine.pipeline import PassReport, optimise
 from luban.engine.prepare import once_bodies, prepare_graph
 from luban.engine.program import Program, build_program
@@ -64,10 +64,11 @@ def compile_graph(
     target = target or default_target()
     cache = cache or default_cache()
     threads = num_threads or available_threads()
-    optimised, reports = optimise(graph, without)
+    registers = registers_of(target)
+    optimised, reports = optimise(graph, registers, without)
     graphs = all_graphs(optimised)
     bodies = once_bodies(graphs)
-    prepared, prepare_reports = optimise(prepare_graph(bodies), {*without, "once"})
+    prepared, prepare_reports = optimise(prepare_graph(bodies), registers, {*without, "once"})
     reports += prepare_reports
     graphs.append(prepared)
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from luban.codegen.llvm import emit, scratch_bytes
 from luban.core.dims import DimLike
+from luban.core.registers import Registers
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Node
-from luban.lower.emit import lower_nest
+from luban.lower.fusion import lower_fusion
 from luban.lower.kernel import Argument, Kernel
 from luban.lower.trace import Declined
 from luban.native.cache import Cache
@@ -19,7 +20,7 @@ from luban.native.target import Target
 from luban.tile.function import Module
 from luban.tile.text import to_text
 
-__all__ = ["LinkedKernel", "Lowered", "lower_fusions", "link_kernels"]
+__all__ = ["LinkedKernel", "Lowered", "link_kernels", "lower_fusions", "registers_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,11 @@ def _named(module: Module, name: str) -> Module:
     return Module(functions, name)
 
 
+def registers_of(target: Target) -> Registers:
+    """The target's vector registers, as passes and templates want to know them."""
+    return Registers(target.vector_bits // 8, target.num_vector_registers)
+
+
 def lower_fusions(
     nodes: Sequence[Node], target: Target
 ) -> tuple[dict[Node, Lowered], dict[Node, str]]:
@@ -79,7 +85,7 @@ def lower_fusions(
 def _lower(fusion: Fusion, target: Target) -> Lowered | str:
     """The kernel under a name made from its content, or why there is none."""
     try:
-        kernel = lower_nest("kernel", fusion.body, target.vector_bits // 8)
+        kernel = lower_fusion("kernel", fusion.body, registers_of(target))
     except Declined as reason:
         return str(reason)
     digest = hashlib.sha256(to_text(kernel.module).encode()).hexdigest()

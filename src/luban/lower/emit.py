@@ -76,6 +76,11 @@ class Scope:
             self.arguments.append(value)
         return self._sizes[value]
 
+    def pointer(self, load: Ref) -> Expr:
+        """Where the operand of a load starts."""
+        assert load.operand is not None
+        return self._pointers[load.operand]
+
     @contextmanager
     def inner(self) -> Iterator[None]:
         """Values emitted inside are forgotten at the end, as they are not visible after it."""

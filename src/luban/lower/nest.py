@@ -10,13 +10,14 @@ from luban.core.dims import DimLike
 from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import InternalError
 from luban.graph.ops.contract import Convolution, DotGeneral
+from luban.graph.ops.packed import PanelDot
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import Linear, axis_index, fixed
 from luban.lower.trace import Declined, Index, Ref, Trace
 
-REDUCING = (Reduce, ArgReduce, ReduceWindow, DotGeneral, Convolution)
+REDUCING = (Reduce, ArgReduce, ReduceWindow, DotGeneral, PanelDot, Convolution)
 
 __all__ = ["Group", "Nest", "Reduction", "Write", "build_nest"]
 
@@ -231,6 +232,8 @@ def _inner_sizes(node: Node) -> list[DimLike]:
     match op:
         case DotGeneral():
             return [node.operands[0].tensor.shape[axis] for axis in op.lhs_contract]
+        case PanelDot():
+            return [node.operands[1].tensor.shape[-2]]
         case Convolution(layout="channels_first"):
             return list(node.operands[1].tensor.shape[1:])
         case Convolution():
@@ -247,6 +250,8 @@ def _contracted(
     match node.op:
         case DotGeneral():
             return _dot(trace, node, out, loop)
+        case PanelDot():
+            return _panel_dot(trace, node, out, loop)
         case Convolution():
             return _convolution(trace, node, out, loop)
         case ReduceWindow() as op:
@@ -285,6 +290,17 @@ def _dot(trace: Trace, node: Node, out: Index, loop: Index) -> tuple[Ref, Ref, t
             tuple(place[i] if i in place else next(rest) for i in range(operand.tensor.rank))
         )
     x, y = trace.value(lhs, indices[0]), trace.value(rhs, indices[1])
+    return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
+
+
+def _panel_dot(
+    trace: Trace, node: Node, out: Index, loop: Index
+) -> tuple[Ref, Ref, tuple[Ref, ...]]:
+    op, (lhs, panels) = node.op, node.operands
+    assert isinstance(op, PanelDot)
+    panel, place = trace.quotient(out[-1], panels.tensor.shape[-1])
+    x = trace.value(lhs, (*out[:-1], *loop))
+    y = trace.value(panels, (*out[: op.batch], panel, *loop, place))
     return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
 
 

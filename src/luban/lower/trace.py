@@ -17,6 +17,7 @@ from luban.core.errors import InternalError
 from luban.core.types import TensorType
 from luban.graph.ops.data import Constant, DimensionSize, Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
+from luban.graph.ops.packed import PackPanels
 from luban.graph.ops.structure import (
     BroadcastInDim,
     Concatenate,
@@ -346,6 +347,21 @@ def _pad(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref
     return trace.apply("select", node.tensor.dtype, both, found, trace.value(filler, (), guards))
 
 
+def _pack_panels(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
+    op, (operand,) = node.op, node.operands
+    assert isinstance(op, PackPanels)
+    *batch, panel, row, place = index
+    column = panel.scaled(op.width) + place
+    mine = trace.inside(column, operand.tensor.shape[-1])
+    every = tuple(dict.fromkeys((*guards, *mine)))
+    found = trace.value(operand, (*batch, row, column), every)
+    if not mine:
+        return found
+    (inside,) = mine
+    zero = trace.constant(0, node.tensor.dtype)
+    return trace.apply("select", node.tensor.dtype, inside, found, zero)
+
+
 def _concatenate(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
     op = node.op
     assert isinstance(op, Concatenate)
@@ -416,6 +432,7 @@ _VIEWS: dict[type, Callable[[Trace, Node, Index, tuple[Ref, ...]], Ref]] = {
     Reverse: _reverse,
     Reshape: _reshape,
     Pad: _pad,
+    PackPanels: _pack_panels,
     Concatenate: _concatenate,
     Gather: _gather,
     DynamicSlice: _dynamic_slice,

@@ -19,6 +19,7 @@ from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.packed import PackPanels, PanelDot
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.graph.ops.structure import (
     BroadcastInDim,
@@ -32,29 +33,33 @@ from luban.graph.ops.structure import (
     Transpose,
 )
 from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, users
+from luban.passes.decision import Decision
 
 __all__ = ["Decision", "fuse"]
 
-VIEWS = (BroadcastInDim, Transpose, Slice, Reverse, Reshape, Pad, Gather, DynamicSlice, Concatenate)
+VIEWS = (
+    BroadcastInDim,
+    Transpose,
+    Slice,
+    Reverse,
+    Reshape,
+    Pad,
+    Gather,
+    DynamicSlice,
+    Concatenate,
+    PackPanels,
+)
 ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
-CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow)
+CONTRACTIONS = (DotGeneral, PanelDot, Convolution, ReduceWindow)
 KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota)
 FREE = (Parameter, Constant, DimensionSize, GetItem)
+_STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is linear in its index
 _ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
 _MAX_MEMBERS = 64  # a body stays readable, and its registers countable
 _EXPENSIVE = frozenset(
     "exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
     "logistic power atan2".split()
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the pass did or declined, and why: a line of `luban explain`."""
-
-    subject: Node
-    done: bool
-    reason: str
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +115,7 @@ class _Fuser:
                     self.scalars.add(n)
                 else:
                     self._elementwise(n)
-            elif isinstance(n.op, Concatenate) or (n in wanted and _is_copy(n)):
+            elif isinstance(n.op, (Concatenate, PackPanels)) or (n in wanted and _is_copy(n)):
                 self._start(n, "loop", n.tensor.shape)
             mask = 0
             for operand in n.operands:
@@ -126,6 +131,7 @@ class _Fuser:
         """Values that a host operation, control flow or the caller takes as they are."""
         kernel = (*KERNEL_OPS, GetItem)
         wanted = {operand for n in order if not isinstance(n.op, kernel) for operand in n.operands}
+        wanted |= {_streamed(n.operands[0]) for n in order if isinstance(n.op, PanelDot)}
         return wanted | set(self.graph.results)
 
     def _start(self, n: Node, kind: str, space: Shape, axes: tuple[int, ...] = ()) -> None:
@@ -342,6 +348,35 @@ class _Fuser:
 def _reduced_axes(n: Node) -> tuple[int, ...]:
     assert isinstance(n.op, (Reduce, ArgReduce))
     return n.op.axes if isinstance(n.op, Reduce) else (n.op.axis,)
+
+
+def _streamed(operand: Node) -> Node:
+    """What must be in memory so that a product reads its rows as streams.
+
+    The first view on the way that is not linear, or the operand itself if its rows are not contiguous.
+    """
+    current = operand
+    last = operand.tensor.rank - 1
+    while isinstance(current.op, _STRIDED):
+        match current.op:
+            case Transpose(permutation=permutation):
+                last = permutation[last]
+            case Slice(strides=strides) if strides[last] != 1:
+                return operand
+            case BroadcastInDim(axes=axes) if last in axes:
+                last = axes.index(last)
+            case BroadcastInDim():
+                return operand
+            case Reshape():
+                source = current.operands[0].tensor.shape
+                if _squeezed(current.tensor.shape) != _squeezed(source):
+                    break  # only a new name for what is in memory
+                if current.tensor.shape[last] == 1:
+                    return operand
+                place = sum(size != 1 for size in current.tensor.shape[:last])
+                last = [i for i, size in enumerate(source) if size != 1][place]
+        current = current.operands[0]
+    return current if last == current.tensor.rank - 1 else operand
 
 
 def _reads_once(n: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from luban.graph.meaning import contract, control, data, elementwise, reduce, structure
+from luban.graph.meaning import contract, control, data, elementwise, packed, reduce, structure
 from luban.graph.meaning.context import Meaning
 from luban.ir.node import Op
 
@@ -13,6 +13,7 @@ MEANING: dict[type[Op], Meaning] = {
     **structure.MEANING,
     **reduce.MEANING,
     **contract.MEANING,
+    **packed.MEANING,
     **control.MEANING,
     **data.MEANING,
 }

@@ -16,7 +16,7 @@ from luban.graph.meaning.structure import padded, resolved
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.ir.node import Op
 
-__all__ = ["MEANING"]
+__all__ = ["MEANING", "dot_general"]
 
 _EXACT_IN_F64 = 2.0**53
 
@@ -42,7 +42,8 @@ def _finished(result: Array, element: DType, context: Context) -> Array:
     return stored(result, element, context.precision)
 
 
-def _dot_general(op: DotGeneral, operands: list[Array], context: Context) -> Array:
+def dot_general(op: DotGeneral, operands: list[Array], context: Context) -> Array:
+    """The product over the contracted axes."""
     lhs, rhs = operands
     left = [i for i in range(lhs.ndim) if i not in (*op.lhs_batch, *op.lhs_contract)]
     right = [i for i in range(rhs.ndim) if i not in (*op.rhs_batch, *op.rhs_contract)]
@@ -126,4 +127,4 @@ def _convolved(op: Convolution, x: Array, filters: Array) -> Array:
     return result.reshape(batch, outputs, *counts)
 
 
-MEANING: dict[type[Op], Meaning] = {DotGeneral: _dot_general, Convolution: _convolution}
+MEANING: dict[type[Op], Meaning] = {DotGeneral: dot_general, Convolution: _convolution}

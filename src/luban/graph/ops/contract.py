@@ -13,15 +13,17 @@ from luban.core.types import TensorType, Type
 from luban.graph.infer import axis_in_range, tensor_operands, window_size
 from luban.ir.node import Op
 
-__all__ = ["OPS", "Convolution", "DotGeneral"]
+__all__ = ["OPS", "Convolution", "DotGeneral", "differ", "product_dtype"]
 
 
-def _differ(a: DimLike, b: DimLike) -> bool:
+def differ(a: DimLike, b: DimLike) -> bool:
+    """True if two sizes are provably different."""
     low, high = dims.bounds(a - b)
     return low > 0 or high < 0
 
 
-def _product_dtype(lhs: TensorType, rhs: TensorType, result: DType) -> None:
+def product_dtype(lhs: TensorType, rhs: TensorType, result: DType) -> None:
+    """Raises DTypeError unless products of the operands may add up to `result`."""
     integers = lhs.dtype.is_integer and rhs.dtype.is_integer and result.is_integer
     if not integers and (
         lhs.dtype is not rhs.dtype or not lhs.dtype.is_float or not result.is_float
@@ -50,7 +52,7 @@ class DotGeneral(Op):
     def infer(self, *operands: Type) -> Type:
         """Batch, lhs rest and rhs rest sizes; paired sizes must not be provably different."""
         lhs, rhs = tensor_operands(operands, 2)
-        _product_dtype(lhs, rhs, self.dtype)
+        product_dtype(lhs, rhs, self.dtype)
         pairs = [
             *zip(self.lhs_batch, self.rhs_batch, strict=True),
             *zip(self.lhs_contract, self.rhs_contract, strict=True),
@@ -58,7 +60,7 @@ class DotGeneral(Op):
         for a, b in pairs:
             axis_in_range(a, lhs.rank)
             axis_in_range(b, rhs.rank)
-            if _differ(lhs.shape[a], rhs.shape[b]):
+            if differ(lhs.shape[a], rhs.shape[b]):
                 raise ShapeError(
                     f"operands are {lhs} and {rhs}: "
                     f"axis {a} of one must equal axis {b} of the other"
@@ -96,7 +98,7 @@ class Convolution(Op):
     def infer(self, *operands: Type) -> Type:
         """The result shape by layout; channels must fit the groups."""
         lhs, rhs = tensor_operands(operands, 2)
-        _product_dtype(lhs, rhs, self.dtype)
+        product_dtype(lhs, rhs, self.dtype)
         rank = len(self.strides)
         if lhs.rank != rank + 2 or rhs.rank != rank + 2:
             raise ShapeError(
@@ -108,7 +110,7 @@ class Convolution(Op):
         else:
             batch, *space, channels = lhs.shape
             *window, inputs, outputs = rhs.shape
-        if _differ(channels, inputs * self.groups):
+        if differ(channels, inputs * self.groups):
             raise ShapeError(
                 f"input {lhs} has {channels} channels, expected {inputs * self.groups}: "
                 f"{self.groups} groups of {inputs} as the filter {rhs} has"

@@ -1,0 +1,66 @@
+"""Vector registers of a CPU, and the register tiles of matrix products that suit them.
+
+A product keeps a tile of `rows` x `width` sums in registers while it walks the contracted axis. The
+right operand lies in panels of `width` columns, so the width is chosen before any kernel is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from luban.core.dims import DimLike
+
+__all__ = ["Registers"]
+
+# (rows, vectors) of sums by vector bytes and number of registers: sums + one row of the panel + one
+# element of the left operand fit, and there are enough sums to hide the latency of an FMA.
+_TILES: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
+    (64, 32): ((6, 4), (8, 3), (14, 2), (16, 1)),
+    (32, 16): ((4, 3), (6, 2), (12, 1)),
+    (16, 32): ((6, 4), (8, 3), (12, 2), (16, 1)),
+    (16, 16): ((4, 2), (8, 1)),
+}
+# What a row of sums costs, by vectors, relative to 4: fewer vectors mean more loads a product.
+_ROW_COST = {4: 1.0, 3: 1.0, 2: 1.02, 1: 1.2}
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """How many vector registers of how many bytes there are.
+
+    >>> registers = Registers(64, 32)
+    >>> registers.panel_width(768, 4), registers.panel_width(40, 4), registers.panel_width(10, 4)
+    (64, 48, 16)
+    >>> registers.tile_rows(64, 4), registers.tile_rows(16, 4)
+    (6, 16)
+    """
+
+    vector_bytes: int
+    count: int
+
+    def lanes(self, size_bytes: int) -> int:
+        """Numbers of a product in one vector: floats narrower than f32 compute as f32."""
+        return self.vector_bytes // max(size_bytes, 4)
+
+    @property
+    def tiles(self) -> Sequence[tuple[int, int]]:
+        """(rows, vectors) of the register tiles, the widest first."""
+        return _TILES[self.vector_bytes, self.count]
+
+    def panel_width(self, columns: DimLike, size_bytes: int) -> int:
+        """Columns of a panel: as wide as pays, with little padding behind the last column."""
+        lanes = self.lanes(size_bytes)
+        if not isinstance(columns, int):
+            return self.tiles[0][1] * lanes
+
+        def cost(vectors: int) -> float:
+            width = vectors * lanes
+            return -(-columns // width) * width * _ROW_COST[vectors]
+
+        return min((vectors for _, vectors in self.tiles), key=cost) * lanes
+
+    def tile_rows(self, width: int, size_bytes: int) -> int:
+        """Rows of the register tile over panels of `width` columns."""
+        vectors = -(-width // self.lanes(size_bytes))
+        return next((rows for rows, v in reversed(self.tiles) if v >= vectors), 1)

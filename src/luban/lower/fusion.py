@@ -1,0 +1,36 @@
+"""Which lowering a fusion gets: the template of its contraction, or the loop nest for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from luban.core.registers import Registers
+from luban.graph.ops.packed import PanelDot
+from luban.ir.node import Graph, Op
+from luban.lower.emit import lower_nest
+from luban.lower.gemm import lower_panel_dot
+from luban.lower.kernel import Kernel
+from luban.lower.trace import Declined
+
+__all__ = ["TEMPLATES", "lower_fusion"]
+
+TEMPLATES: dict[type[Op], Callable[[str, Graph, Registers], Kernel]] = {
+    PanelDot: lower_panel_dot,
+}
+
+
+def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
+    """The kernel of a fusion body; its notes say which template declined, and why.
+
+    Raises Declined if there is no kernel at all.
+    """
+    notes: list[str] = []
+    for n in body.nodes():
+        if type(n.op) in TEMPLATES:
+            try:
+                return TEMPLATES[type(n.op)](name, body, registers)
+            except Declined as reason:
+                notes.append(f"{n.op.name} as a plain loop nest: {reason}")
+    kernel = lower_nest(name, body, registers.vector_bytes)
+    return replace(kernel, notes=(*kernel.notes, *notes))
