@@ -71,6 +71,7 @@ class Declined:
     op: str
     loc: Loc | None
     why: str
+    node: Node = field(repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -215,7 +216,7 @@ class _Engine:
         for r in self.rules.get(type(old.op), ()):
             new = _tried(r, old)
             if isinstance(new, Decline):
-                self.effects.declined.append(Declined(r.name, old.op.name, old.loc, new.why))
+                self.effects.declined.append(Declined(r.name, old.op.name, old.loc, new.why, old))
             elif new is not None and new is not old:
                 if new.type != old.type:
                     raise InternalError(
