@@ -282,13 +282,15 @@ def pad_nothing(n: Node) -> Node | None:
 
 
 @rule(Reduce)
-def reduce_ones(n: Node) -> Node | None:
+def reduce_ones(n: Node) -> Node | Decline | None:
     """A reduction over axes of size 1 only -> reshape"""
     op, inner = n.op, n.operands[0]
     assert isinstance(op, Reduce)
-    if all(inner.tensor.shape[axis] == 1 for axis in op.axes):
-        return build.reshape(inner, n.tensor.shape)
-    return None
+    if any(inner.tensor.shape[axis] != 1 for axis in op.axes):
+        return None
+    if op.kind == "sum" and n.tensor.dtype.is_float:
+        return Decline("a sum starts from 0.0, which turns -0.0 into 0.0")
+    return build.reshape(inner, n.tensor.shape)
 
 
 RULES: tuple[Rule, ...] = (
