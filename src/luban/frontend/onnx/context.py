@@ -233,11 +233,11 @@ class NodeContext:
         domain: str = "",
         opset: Int | None = None,
         num_outputs: Int = 1,
-        **attributes: Any,
+        attributes: Mapping[str, Any] | None = None,
     ) -> tuple[Node, ...]:
         """The results of another ONNX operator, at this model's version or the stated one."""
         return self.importer.call(
-            self, op, inputs, attributes, domain=domain, opset=opset, num_outputs=num_outputs
+            self, op, inputs, attributes or {}, domain=domain, opset=opset, num_outputs=num_outputs
         )
 
     def host_call(

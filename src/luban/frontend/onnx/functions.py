@@ -59,7 +59,10 @@ class Functions:
         if not schema.has_function:
             return None
         version = _version(schema.function_opset_versions, opset)
-        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))
+        body: onnx.FunctionProto = onnx.FunctionProto.FromString(
+            schema.get_function_with_opset_version(version)
+        )
+        return body
 
     def expand(
         self,

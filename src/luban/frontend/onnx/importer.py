@@ -46,13 +46,18 @@ ops.register_all()
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A model as a graph. `values` maps each ONNX value name of the main graph to its node."""
+    """A model as a graph.
+
+    `values` maps each ONNX value name of the main graph to its node. `assumptions` says what runs
+    must keep to, because the model leaves it open: they fail otherwise.
+    """
 
     graph: Graph
     values: Mapping[str, Node]
     opset: Mapping[str, int]
     metadata: Mapping[str, str]
     source: str
+    assumptions: tuple[str, ...] = ()
 
 
 def import_model(
@@ -97,6 +102,7 @@ class Importer:
         self.names = SymbolNames()
         self.functions = Functions(source.model.functions)
         self.failures: list[str] = []
+        self.assumptions: list[str] = []
         self.made: list[Node] = []  # what the graph that is being read has so far, used or not
         opset = {entry.domain: entry.version for entry in source.model.opset_import}
         self.opset = _normalised(opset) if opset else {"": 1}
@@ -122,7 +128,8 @@ class Importer:
         results = with_settlers(found, parameters, self.made)
         named = Graph(graph.name or "main", tuple(parameters), results, tuple(wanted))
         metadata = {entry.key: entry.value for entry in self.source.model.metadata_props}
-        return Imported(named, values, self.opset, metadata, self.source.name)
+        assumptions = tuple(self.assumptions)
+        return Imported(named, values, self.opset, metadata, self.source.name, assumptions)
 
     def _parameters(
         self,

@@ -56,12 +56,11 @@ def _result_types(
     used: Sequence[int],
 ) -> dict[int, Type] | None:
     """What the model, or else ONNX's inference, states about the results; all sizes are fresh."""
-    inferred: dict[str, onnx.TypeProto] = {}
-    if any(context.declared_type(i) is None for i in used):
-        inferred = _inferred(context, proto, inputs)
+    declared = {i: t for i in used if (t := context.declared_type(i)) is not None and _has_rank(t)}
+    inferred = _inferred(context, proto, inputs) if len(declared) < len(used) else {}
     found: dict[int, Type] = {}
     for i in used:
-        stated = context.declared_type(i) or inferred.get(proto.output[i])
+        stated = declared.get(i) or inferred.get(proto.output[i])
         if stated is None or not _has_rank(stated):
             return None
         found[i] = _open_type(stated, proto.output[i], context.importer.names)

@@ -14,8 +14,8 @@ __all__ = ["dequantized", "quantized", "spread"]
 def spread(ctx: NodeContext, parameter: Node, x: Node, axis: int, block: int = 0) -> Node:
     """A scale or zero point in a shape that broadcasts with x.
 
-    A scalar serves all; a vector has one entry for each place along `axis`; with `block` every entry
-    serves that many neighbours along `axis`.
+    A scalar serves all; a vector has one entry for each place along `axis`; with `block` every
+    entry serves that many neighbours along `axis`.
     """
     given = parameter.tensor
     if given.num_elements == 1 and not block:
@@ -48,7 +48,7 @@ def _repeated(ctx: NodeContext, parameter: Node, x: Node, axis: int, block: int)
 def quantized(
     x: Node, scale: Node, zero_point: Node | None, element: DType, *, saturate: bool = True
 ) -> Node:
-    """saturate(round(x / scale) + zero_point), ties to even; the division is in the dtype of `scale`.
+    """saturate(round(x / scale) + zero_point), ties to even, divided in the dtype of `scale`.
 
     Tiny floats are not rounded to whole numbers, and have no zero point.
     """

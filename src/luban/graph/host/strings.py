@@ -100,10 +100,12 @@ def string_normalize(options: dict[str, Any], values: list[Any]) -> tuple[Any, .
     (x,) = values
     is_sensitive = options["is_case_sensitive"]
     stop = {w if is_sensitive else w.lower() for w in options["stopwords"]}
-    change = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}[options["case"]]
+    case = options["case"]
     row = x.reshape(-1)
     kept = [str(t) for t in row if (str(t) if is_sensitive else str(t).lower()) not in stop]
-    texts = [change(t) for t in kept] or [""]
+    if case != "NONE":
+        kept = [t.lower() if case == "LOWER" else t.upper() for t in kept]
+    texts = kept or [""]
     return (_objects(texts, (len(texts),) if x.ndim == 1 else (1, len(texts))),)
 
 

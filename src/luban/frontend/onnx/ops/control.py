@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 
 from luban.core.dims import DimLike, maximum
+from luban.core.errors import ShapeError
 from luban.core.types import TensorType, Type
 from luban.frontend.onnx.bodies import Body, read_body
 from luban.frontend.onnx.joining import joined, open_outside
 from luban.frontend.onnx.registry import NodeContext, op
 from luban.graph import build
+from luban.graph.host import branches as host_branches
 from luban.graph.ops.control import If, Loop, Scan
 from luban.ir.node import Graph, Node, node, results_of
 
 __all__: list[str] = []
 
+_ = host_branches  # registers the host function
 _MAX_ROUNDS = 8
 
 
@@ -36,12 +40,53 @@ def if_(ctx: NodeContext, predicate: Node) -> tuple[Node, ...]:
     captured = tuple(dict.fromkeys((*then.captured, *otherwise.captured)))
     names = ctx.importer.names
     inner, opened = then.inner | otherwise.inner, set[str]()
-    types = tuple(
-        open_outside(joined(a.type, b.type, names, "if_size", opened), inner, names, "if_size")
-        for a, b in zip(then.results, otherwise.results, strict=True)
-    )
+    try:
+        types = tuple(
+            open_outside(joined(a.type, b.type, names, "if_size", opened), inner, names, "if_size")
+            for a, b in zip(then.results, otherwise.results, strict=True)
+        )
+    except ShapeError:
+        return _assumed(ctx, predicate, then, otherwise)
     choice = If(then.closed(captured), otherwise.closed(captured), types)
     return results_of(node(choice, build.reshape(predicate, ()), *captured))
+
+
+def _assumed(ctx: NodeContext, predicate: Node, then: Body, otherwise: Body) -> tuple[Node, ...]:
+    """One branch, if the two differ in the number of axes; a run that wants the other one fails.
+
+    Exporters write `If(size == 1, Squeeze(x), x)`. What follows is made for one number of axes: the
+    one that the model states for the result, else that of the first branch.
+    """
+    stated = [ctx.declared_type(i) for i in range(len(then.results))]
+    ranks = [_stated_rank(t) for t in stated]
+    fits_otherwise = all(
+        rank is None or (isinstance(r.type, TensorType) and r.type.rank == rank)
+        for rank, r in zip(ranks, otherwise.results, strict=True)
+    )
+    takes_then = not fits_otherwise or all(rank is None for rank in ranks)
+    name = "then_branch" if takes_then else "else_branch"
+    given, other = (then, otherwise) if takes_then else (otherwise, then)
+    what = (
+        f"{ctx.loc}: compiled for {name}, which gives {_list(given.results)}; "
+        f"the other branch gives {_list(other.results)}"
+    )
+    ctx.importer.assumptions.append(what)
+    results = read_body(ctx, ctx.body(name), name, (), closed=False).results
+    condition = build.reshape(predicate, ())
+    return tuple(
+        ctx.host_call("taken_branch", [condition, r], [r.type], then=takes_then, what=what)[0]
+        for r in results
+    )
+
+
+def _stated_rank(stated: onnx.TypeProto | None) -> int | None:
+    if stated is None or not stated.tensor_type.HasField("shape"):
+        return None
+    return len(stated.tensor_type.shape.dim)
+
+
+def _list(nodes: Sequence[Node]) -> str:
+    return ", ".join(str(n.type) for n in nodes)
 
 
 @op("Loop")
@@ -70,7 +115,7 @@ def loop(
 
 
 def _settled(ctx: NodeContext, initial: Sequence[Node]) -> tuple[Body, list[Type]]:
-    """The body on types that hold at every turn: sizes that change become symbols until none does."""
+    """The body on types that hold at every turn: sizes that change become symbols."""
     proto = ctx.body("body")
     counters: list[Type] = [build.constant(0, "i64").type, build.constant(True, "bool").type]
     types = [x.type for x in initial]
@@ -93,7 +138,7 @@ def _settled(ctx: NodeContext, initial: Sequence[Node]) -> tuple[Body, list[Type
 
 
 def _trips(ctx: NodeContext, body: Body, limit: Node | None, condition: Node | None) -> DimLike:
-    """The number of turns if it is known beforehand, else a size that only the run knows."""
+    """The number of turns if it is known beforehand, else a size of its own."""
     stays = body.results[0]
     holds = ctx.constant_value(stays)
     if limit is not None and (condition is None or ctx.constant_value(condition) == np.True_):

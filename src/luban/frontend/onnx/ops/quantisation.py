@@ -53,7 +53,7 @@ def _axis(ctx: NodeContext, x: Node) -> int:
 
 
 @op("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(ctx: NodeContext, x: Node) -> tuple[Node, Node, Node]:
+def dynamic_quantize_linear(_ctx: NodeContext, x: Node) -> tuple[Node, Node, Node]:
     """x as u8 with the scale and zero point that fit its range, which always holds 0."""
     axes = range(x.tensor.rank)
     high = build.maximum(build.reduce("maximum", x, axes), 0)
@@ -77,14 +77,14 @@ def integer_matmul(
 ) -> Node:
     """(a - a_zero) @ (b - b_zero) in i32.
 
-    The product is taken of the narrow integers themselves; zero points are corrected for afterwards by
-    sums over rows and columns, of which constant ones fold away.
+    The product is taken of the narrow integers themselves; zero points are corrected for afterwards
+    by sums over rows and columns, of which constant ones fold away.
     """
     result = build.matmul(a, b, "i32")
     if a.tensor.rank < 2 or b.tensor.rank < 2:
         return build.matmul(_shifted(a, a_zero), _shifted(b, b_zero), "i32")
-    a_point = None if _is_zero(ctx, a_zero) else _row_point(a_zero, a)
-    b_point = None if _is_zero(ctx, b_zero) else _column_point(b_zero, b)
+    a_point = None if _is_zero(ctx, a_zero) else _row_point(a_zero)
+    b_point = None if _is_zero(ctx, b_zero) else _column_point(b_zero)
     if a_point is not None:
         columns = build.reduce("sum", build.cast(b, "i32"), [b.tensor.rank - 2], keep_axes=True)
         result = build.subtract(result, build.multiply(a_point, columns))
@@ -104,7 +104,7 @@ def _shifted(x: Node, zero: Node | None) -> Node:
     return build.subtract(wide, build.cast(build.reshape(zero, ()), "i32"))
 
 
-def _row_point(zero: Node | None, a: Node) -> Node:
+def _row_point(zero: Node | None) -> Node:
     """The zero point of the left side: a scalar, or one for each row."""
     assert zero is not None
     wide = build.cast(zero, "i32")
@@ -113,7 +113,7 @@ def _row_point(zero: Node | None, a: Node) -> Node:
     return build.reshape(wide, (*zero.tensor.shape, 1)) if zero.tensor.rank == 1 else wide
 
 
-def _column_point(zero: Node | None, b: Node) -> Node:
+def _column_point(zero: Node | None) -> Node:
     """The zero point of the right side: a scalar, or one for each column."""
     assert zero is not None
     wide = build.cast(zero, "i32")
@@ -145,7 +145,7 @@ def integer_convolution(
         filters = build.subtract(build.cast(filters, "i32"), point)
         x = _shifted(x, x_zero)
     elif not _is_zero(ctx, x_zero):
-        # Padding with the zero point makes every window complete: its share is a constant per channel.
+        # With the zero point as padding every window is complete: its share is a constant.
         assert x_zero is not None
         point = build.reshape(x_zero, ())
         x = build.pad(x, (0, 0, *low), (0, 0, *high), point)
@@ -230,7 +230,7 @@ def qlinear_conv(
     y_zero: Node,
     bias: Node | None = None,
 ) -> Node:
-    """The convolution of quantised tensors, quantised again; the bias is i32 in units of both scales."""
+    """The convolution of quantised tensors, quantised again; the bias is i32."""
     total = integer_convolution(ctx, x, filters, x_zero, f_zero)
     ones = (1,) * (x.tensor.rank - 2)
     if bias is not None:

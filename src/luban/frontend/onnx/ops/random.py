@@ -21,7 +21,11 @@ _ = host_entropy  # registers the host function
 
 def key_of(ctx: NodeContext) -> Node:
     """u64[1]: from attribute `seed`, or drawn anew at every run."""
-    seed = ctx.float("seed", None)
+    # Most operators state a float, Dropout an integer.
+    is_whole = ctx.op == "Dropout"
+    seed = ctx.int("seed", None) if is_whole else ctx.float("seed", None)
+    if isinstance(seed, int):
+        return build.constant([seed % 2**64], "u64")
     if seed is not None:
         return build.constant([struct.unpack("<I", struct.pack("<f", seed))[0]], "u64")
     return ctx.host_call("random_key", [], [tensor("u64", 1)], place=str(ctx.loc))[0]
@@ -111,3 +115,38 @@ def multinomial(ctx: NodeContext, x: Node) -> Node:
     logits = build.reshape(build.cast(x, wide), (rows, 1, classes))
     chosen = build.arg_reduce("maximum", build.add(logits, noise), 2)
     return build.cast(chosen, ctx.dtype("dtype", DTYPES["i32"]))
+
+
+@op("Dropout", since=12)
+def dropout(
+    ctx: NodeContext, x: Node, ratio: Node | None = None, training: Node | None = None
+) -> tuple[Node, ...]:
+    """x itself; in training a random part of it is 0 and the rest scaled up to make up for it."""
+    everything = build.full(x.tensor.shape, True, "bool")
+    if training is None or _is_false(ctx, training):
+        return x, everything
+    element = x.tensor.dtype
+    wide = element if element.bits >= 32 else DTYPES["f32"]
+    part = build.constant(0.5, wide) if ratio is None else build.cast(ratio, wide)
+    part = build.reshape(part, ())
+    drawn = uniform(key_of(ctx), x.tensor.shape, wide)
+    keeps = build.greater_equal(drawn, part)
+    grown = build.divide(build.cast(x, wide), build.subtract(1.0, part))
+    dropped = build.cast(build.select(keeps, grown, 0), element)
+    is_training = build.broadcast_to(build.reshape(training, ()), x.tensor.shape)
+    mask = build.bitwise_or(keeps, build.bitwise_not(is_training))
+    return build.select(is_training, dropped, x), mask
+
+
+def _is_false(ctx: NodeContext, x: Node) -> bool:
+    value = ctx.constant_value(x)
+    return value is not None and not value.any()
+
+
+@op("Dropout", since=1)
+def dropout_of_inference(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
+    """Before opset 12 an attribute decides; in inference it is x itself. The mask has its dtype."""
+    if ctx.opset < 7 and not ctx.int("is_test", 0):
+        raise ctx.unsupported("training (is_test=0)", "is_test=1")
+    mask_type = "bool" if ctx.opset >= 10 else x.tensor.dtype
+    return x, build.full(x.tensor.shape, 1, mask_type)

@@ -167,7 +167,7 @@ class _Layer:
     def run(
         self, direction: int, states: Sequence[Node], extra: Sequence[Node], step: Step
     ) -> tuple[Node, ...]:
-        """The final states, then the first state after each step, [steps, batch, hidden] or as laid out."""
+        """The final states, then the first state after each step."""
         inputs = build.dot_general(self.x, self.of(self.weights, direction), ([2], [1]))
         added = self._added_bias(direction)
         if added is not None:
@@ -189,7 +189,7 @@ class _Layer:
         return results_of(node(operation, *states, *scanned, *extra))
 
     def _added_bias(self, direction: int) -> Node | None:
-        """What can be added to all steps beforehand: the input bias, the recurrent one where it may."""
+        """What can be added to all steps beforehand: both biases where they may."""
         biases = self.biases(direction)
         if biases is None:
             return None
