@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luban.codegen.llvm import emit, scratch_bytes
-from luban.core.dims import DimLike
 from luban.core.registers import Registers
+from luban.engine.steps import LinkedKernel
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Node
 from luban.lower.fusion import lower_fusion
-from luban.lower.kernel import Argument, Kernel
+from luban.lower.kernel import Kernel
 from luban.lower.trace import Declined
 from luban.native.cache import Cache
-from luban.native.link import Library, link
+from luban.native.link import link
 from luban.native.target import Target
 from luban.tile.function import Module
 from luban.tile.text import to_text
@@ -30,21 +30,6 @@ class Lowered:
     name: str
     kernel: Kernel
     scratch_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedKernel:
-    """Machine code of one fusion: where it starts, what to bind, how many programs to run.
-
-    scratch_bytes  bytes per thread behind the extra last argument; 0: there is none
-    """
-
-    name: str
-    address: int
-    arguments: tuple[Argument, ...]
-    num_programs: DimLike
-    scratch_bytes: int
-    library: Library
 
 
 def _named(module: Module, name: str) -> Module:

@@ -1,19 +1,15 @@
-"""A fused graph as an ordered list of steps over values: what the executor runs.
-
-Values are numbered. A reshape shares its operand's storage; everything else has its own.
-"""
+"""From a fused graph to the steps that the executor runs."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from luban.core.types import TupleType, Type
-from luban.engine.kernels import LinkedKernel
+from luban.engine.host import host_call
+from luban.engine.steps import HostStep, Launch, LinkedKernel, Program, Value
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.data import Constant, HostCall
 from luban.graph.ops.fusion import Once
@@ -21,79 +17,19 @@ from luban.graph.ops.structure import Reshape
 from luban.ir.node import GetItem, Graph, Node, Parameter
 from luban.lower.support import no_kernel
 
-__all__ = ["HostStep", "Launch", "Program", "Value", "build_program"]
+__all__ = ["HostStep", "Launch", "Program", "Value", "build_program", "result_names"]
 
 
-@dataclass(slots=True, eq=False)
-class Value:
-    """One value of the program. `storage` is the value whose memory it uses (itself, mostly).
-
-    origin: "input", "constant", "once", "launch" (written by a kernel) or "host" (made by a host step).
-    """
-
-    number: int
-    type: Type
-    origin: str
-    storage: Value | None = None
-    constant: np.ndarray[Any, Any] | None = None
-
-    @property
-    def root(self) -> Value:
-        """The value that owns the memory."""
-        return self if self.storage is None else self.storage.root
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
-    """Run one kernel."""
-
-    node: Node
-    kernel: LinkedKernel
-    operands: tuple[Value, ...]
-    results: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HostStep:
-    """Run one node by its meaning, in Python. `reason` says why; `explain` shows it."""
-
-    node: Node
-    reason: str
-    operands: tuple[Value, ...]
-    results: tuple[Value, ...]
-
-
-Step = Launch | HostStep
-
-
-@dataclass(slots=True)
-class Program:
-    """Steps in order, and the values that go in and come out."""
-
-    graph: Graph
-    values: list[Value] = field(default_factory=list)
-    inputs: tuple[Value, ...] = ()
-    outputs: tuple[Value, ...] = ()
-    steps: list[Step] = field(default_factory=list)
-    once: dict[Graph, Value] = field(default_factory=dict)  # filled in at load
-
-    @property
-    def stages(self) -> list[list[Step]]:
-        """Runs of launches, and host steps alone: each stage of launches is one native call."""
-        found: list[list[Step]] = []
-        for step in self.steps:
-            if isinstance(step, Launch) and found and isinstance(found[-1][0], Launch):
-                found[-1].append(step)
-            else:
-                found.append([step])
-        return found
+def result_names(graph: Graph) -> tuple[str, ...]:
+    """The names of the results, made up where the graph gives none."""
+    return graph.result_names or tuple(f"output_{i}" for i in range(len(graph.results)))
 
 
 def build_program(
     graph: Graph, kernels: Mapping[Node, LinkedKernel], reasons: Mapping[Node, str]
 ) -> Program:
-    """The steps of a fused graph, launches as early as their operands allow so that they run together."""
-    program = Program(graph)
+    """The steps of a fused graph, launches as early as their operands allow: they run together."""
+    program = Program(graph.name, graph.parameter_names, result_names(graph), graph)
     value_of: dict[Node, Value] = {}
     parts: dict[Node, tuple[Value, ...]] = {}
 
@@ -128,7 +64,7 @@ def build_program(
                 program.steps.append(Launch(n, kernels[n], operands, results))
             else:
                 reason = reasons.get(n) or _why_on_host(n)
-                program.steps.append(HostStep(n, reason, operands, results))
+                program.steps.append(HostStep(n, reason, operands, results, host_call(n)))
     program.inputs = tuple(
         value_of[p] if p in value_of else new(p.type, "input") for p in graph.parameters
     )
@@ -155,7 +91,9 @@ def _launches_first(graph: Graph, kernels: Mapping[Node, LinkedKernel]) -> list[
     position = {n: i for i, n in enumerate(order)}
 
     def is_host(n: Node) -> bool:
-        return n not in kernels and not isinstance(n.op, (Parameter, Constant, Once, GetItem, Reshape))
+        return n not in kernels and not isinstance(
+            n.op, (Parameter, Constant, Once, GetItem, Reshape)
+        )
 
     ready = [n for n in order if not waiting[n]]
     soon = sorted((n for n in ready if not is_host(n)), key=position.__getitem__)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from luban.core import dims
 from luban.core.dims import Dim, Symbol
 from luban.core.errors import InputError, LubanError, ShapeError
 from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type
-from luban.graph.meaning.context import Value
+
+if TYPE_CHECKING:
+    from luban.graph.meaning.context import Value  # running a program loads no meanings
 
 __all__ = ["bind_all", "bind_symbols"]
 

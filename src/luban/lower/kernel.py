@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from luban.core.dims import DimLike
-from luban.tile.function import Module
+
+if TYPE_CHECKING:
+    from luban.tile.function import Module  # who only runs kernels must not load the tile IR
 
 __all__ = ["Argument", "Kernel", "Operand", "Result"]
 

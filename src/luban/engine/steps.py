@@ -1,0 +1,125 @@
+"""What the executor runs: steps in order, over numbered values. It needs no IR.
+
+So a program that comes out of the cache runs without loading the compiler. Values are numbered; a
+reshape shares its operand's storage, everything else has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from luban.core.dims import DimLike
+from luban.core.types import Type
+
+if TYPE_CHECKING:
+    from luban.ir.node import Graph, Node
+    from luban.lower.kernel import Argument
+    from luban.native.link import Library
+
+__all__ = [
+    "HostCall",
+    "HostStep",
+    "Launch",
+    "LinkedKernel",
+    "Program",
+    "Step",
+    "SubRunner",
+    "Value",
+]
+
+# Runs a control-flow sub-graph: (graph, its operands, the sizes known outside) -> its results.
+SubRunner = Callable[["Graph", Sequence[Any], dict[str, int]], tuple[Any, ...]]
+# A host step's work: (operands, sizes, how to run its sub-graphs) -> one value for each result.
+# Sizes that the results settle are added to `sizes`.
+HostCall = Callable[[Sequence[Any], dict[str, int], SubRunner], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedKernel:
+    """Machine code of one fusion: where it starts, what to bind, how many programs to run.
+
+    scratch_bytes  bytes per thread behind the extra last argument; 0: there is none
+    """
+
+    name: str
+    address: int
+    arguments: tuple[Argument, ...]
+    num_programs: DimLike
+    scratch_bytes: int
+    library: Library
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """One value of the program. `storage` is the value whose memory it uses (itself, mostly).
+
+    origin: "input", "constant", "once" (computed at load), "launch" (written by a kernel) or "host"
+    """
+
+    number: int
+    type: Type
+    origin: str
+    storage: Value | None = None
+    constant: np.ndarray[Any, Any] | None = None
+
+    @property
+    def root(self) -> Value:
+        """The value that owns the memory."""
+        return self if self.storage is None else self.storage.root
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """Run one kernel. `node` is the fusion it came from, unless the program came from the cache."""
+
+    node: Node | None
+    kernel: LinkedKernel
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostStep:
+    """Run one node by its meaning, in Python. `reason` says why; `explain` shows it."""
+
+    node: Node
+    reason: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    call: HostCall
+
+
+Step = Launch | HostStep
+
+
+@dataclass(slots=True)
+class Program:
+    """Steps in order, and the values that go in and come out.
+
+    graph   what it was made from, unless it came from the cache
+    """
+
+    name: str
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    graph: Graph | None = None
+    values: list[Value] = field(default_factory=list)
+    inputs: tuple[Value, ...] = ()
+    outputs: tuple[Value, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+    once: dict[Graph, Value] = field(default_factory=dict)  # filled in at load
+
+    @property
+    def stages(self) -> list[list[Step]]:
+        """Runs of launches, and host steps alone: each stage of launches is one native call."""
+        found: list[list[Step]] = []
+        for step in self.steps:
+            if isinstance(step, Launch) and found and isinstance(found[-1][0], Launch):
+                found[-1].append(step)
+            else:
+                found.append([step])
+        return found
