@@ -339,12 +339,7 @@ def _pad(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref
         inner.append(place)
         mine += guards_here
     found = trace.value(operand, tuple(inner), tuple(dict.fromkeys((*guards, *mine))))
-    if not mine:
-        return found
-    both = mine[0]
-    for guard in mine[1:]:
-        both = trace.apply("bitwise_and", DTYPES["bool"], both, guard)
-    return trace.apply("select", node.tensor.dtype, both, found, trace.value(filler, (), guards))
+    return _where(trace, mine, found, trace.value(filler, (), guards)) if mine else found
 
 
 def _pack_panels(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
@@ -355,11 +350,17 @@ def _pack_panels(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]
     mine = trace.inside(column, operand.tensor.shape[-1])
     every = tuple(dict.fromkeys((*guards, *mine)))
     found = trace.value(operand, (*batch, row, column), every)
-    if not mine:
-        return found
-    (inside,) = mine
-    zero = trace.constant(0, node.tensor.dtype)
-    return trace.apply("select", node.tensor.dtype, inside, found, zero)
+    return _where(trace, mine, found, trace.constant(0, node.tensor.dtype))
+
+
+def _where(trace: Trace, guards: tuple[Ref, ...], inside: Ref, outside: Ref) -> Ref:
+    """`inside` where all guards hold."""
+    if not guards:
+        return inside
+    both = guards[0]
+    for guard in guards[1:]:
+        both = trace.apply("bitwise_and", DTYPES["bool"], both, guard)
+    return trace.apply("select", inside.dtype, both, inside, outside)
 
 
 def _concatenate(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
