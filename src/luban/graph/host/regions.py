@@ -52,10 +52,9 @@ def roi_align(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:
     rows, columns = options["size"]
     result = np.empty((len(regions), x.shape[1], rows, columns), x.dtype)
     for r, region in enumerate(regions):
-        corners = region.astype(np.float64) * options["scale"] - (
-            0.5 if options["half_pixel"] else 0
-        )
-        left, top, right, bottom = corners
+        # In f32, whatever the dtype: the number of samples jumps where a cell's size is whole.
+        corners = region.astype(np.float32) * np.float32(options["scale"])
+        left, top, right, bottom = corners - np.float32(0.5 if options["half_pixel"] else 0)
         extent = np.array([bottom - top, right - left])
         if not options["half_pixel"]:
             extent = np.maximum(extent, 1.0)

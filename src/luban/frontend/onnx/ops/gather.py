@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from luban.core.dims import Dim
 from luban.core.errors import ShapeError
+from luban.core.types import Type
 from luban.frontend.onnx.arguments import axis_from
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.places import put_each, take_each, wrapped
 from luban.frontend.onnx.registry import op
 from luban.graph import build
@@ -56,9 +60,11 @@ def gather_nd(ctx: NodeContext, x: Node, indices: Node) -> Node:
     return node(gathered, x, _wrapped_vectors(x, indices, batch, depth))
 
 
-def _depth(x: Node, indices: Node, batch: int) -> int:
+def _depth(x: Node, indices: Node, batch: int, results: Sequence[Type] | None = None) -> int:
     depth = indices.tensor.shape[-1] if indices.tensor.rank else 0
-    if not isinstance(depth, int) or not 1 <= depth <= x.tensor.rank - batch:
+    if isinstance(depth, Dim):
+        raise RunTimeValueNeeded(indices, results)
+    if not 1 <= depth <= x.tensor.rank - batch:
         raise ShapeError(
             f"indices are {indices.tensor}, expected a last axis of 1 to {x.tensor.rank - batch} "
             f"for {x.tensor} with {batch} batch axes"
@@ -86,7 +92,7 @@ def scatter_elements(ctx: NodeContext, x: Node, indices: Node, updates: Node) ->
 @op("ScatterND", since=11)
 def scatter_nd(ctx: NodeContext, x: Node, indices: Node, updates: Node) -> Node:
     """x with slices combined in at index vectors, which lie along the last axis of `indices`."""
-    depth = _depth(x, indices, 0)
+    depth = _depth(x, indices, 0, [x.type])
     first = indices.tensor.rank - 1
     window = tuple(range(first, first + x.tensor.rank - depth))
     named = tuple(range(depth))

@@ -23,7 +23,7 @@ def grid_sample(ctx: NodeContext, x: Node, grid: Node) -> Node:
     """x read at positions that count from -1 to 1 along each axis, the last axis first."""
     batch, channels, *space = x.tensor.shape
     *_, rank = grid.tensor.shape
-    if rank != len(space):
+    if isinstance(rank, int) and rank != len(space):
         raise ShapeError(f"grid is {grid.tensor}, expected a last axis of {len(space)}")
     mode = ctx.text("mode", "linear")
     mode = _MODES.get(mode, mode)
@@ -34,6 +34,7 @@ def grid_sample(ctx: NodeContext, x: Node, grid: Node) -> Node:
         raise ctx.wrong(f"padding_mode is {padding!r}, expected zeros, border or reflection")
     aligned = bool(ctx.int("align_corners", 0))
     outer = grid.tensor.shape[1:-1]
+    rank = len(space)
     points = build.reshape(grid, (batch, dims.num_elements(outer), rank))
     axes: list[list[Tap]] = []
     for axis, size in enumerate(space):
@@ -58,7 +59,7 @@ def _axis_taps(
     if mode == "nearest":
         position = build.round_even(position)
     last = build.cast(build.dimension(size - 1), position.tensor.dtype)
-    if padding == "border":
+    if padding == "border" and mode != "cubic":  # a cubic position keeps its share, as in PyTorch
         position = build.minimum(build.maximum(position, 0), last)
     elif padding == "reflection":
         position = _reflected(position, size, aligned=aligned)

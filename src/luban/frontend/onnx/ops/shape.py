@@ -128,14 +128,24 @@ def flatten(ctx: NodeContext, x: Node) -> Node:
     return build.reshape(x, (dims.num_elements(before), dims.num_elements(after)))
 
 
-def _axes_argument(ctx: NodeContext, axes: Node | None) -> tuple[int, ...] | None:
-    return ctx.ints("axes", None) if axes is None else whole_numbers(ctx, axes)
+def _axes_argument(
+    ctx: NodeContext, x: Node, axes: Node | None, sign: int
+) -> tuple[int, ...] | None:
+    """The axes; the result has as many more (sign 1) or fewer (-1) axes than x."""
+    if axes is None:
+        return ctx.ints("axes", None)
+    count = axes.tensor.num_elements
+    if ctx.constant_value(axes) is None and isinstance(count, int):
+        rank = x.tensor.rank + sign * count
+        sizes = [ctx.fresh(f"size_{axis}") for axis in range(rank)]
+        raise RunTimeValueNeeded(axes, [x.tensor.with_shape(sizes)])
+    return whole_numbers(ctx, axes)
 
 
 @op("Squeeze", since=1)
 def squeeze(ctx: NodeContext, x: Node, axes: Node | None = None) -> Node:
     """x without the axes, which have size 1; without all such axes if none are named."""
-    named = _axes_argument(ctx, axes)
+    named = _axes_argument(ctx, x, axes, -1)
     rank = x.tensor.rank
     if named is None:
         chosen = tuple(axis for axis in range(rank) if x.tensor.shape[axis] == 1)
@@ -151,7 +161,7 @@ def squeeze(ctx: NodeContext, x: Node, axes: Node | None = None) -> Node:
 @op("Unsqueeze", since=1)
 def unsqueeze(ctx: NodeContext, x: Node, axes: Node | None = None) -> Node:
     """x with axes of size 1 that stand at `axes` of the result."""
-    named = _axes_argument(ctx, axes)
+    named = _axes_argument(ctx, x, axes, 1)
     if named is None:
         raise ctx.wrong("axes are missing")
     return build.expand_dims(x, axes_in_order(named, x.tensor.rank + len(named)))

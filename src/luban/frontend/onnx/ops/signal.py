@@ -9,7 +9,7 @@ import numpy as np
 from luban.core import dims
 from luban.core.errors import ShapeError
 from luban.frontend.onnx.arguments import axis_from, whole_number
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.registry import op
 from luban.graph import build
 from luban.ir.node import Node
@@ -41,7 +41,9 @@ def _dft(ctx: NodeContext, x: Node, length: Node | None, axis: int) -> Node:
     inverse, one_sided = bool(ctx.int("inverse", 0)), bool(ctx.int("onesided", 0))
     given = x.tensor.shape[axis]
     if not isinstance(given, int):
-        raise ctx.unsupported(f"axis {axis} of {x.tensor} is symbolic", "a fixed length")
+        shape = list(x.tensor.shape)
+        shape[axis], shape[-1] = ctx.fresh("frequencies"), 1 if inverse and one_sided else 2
+        raise RunTimeValueNeeded(x, [x.tensor.with_shape(shape)])
     both = inverse and one_sided
     default = 2 * (given - 1) if both else given
     count = default if length is None else whole_number(ctx, length)
@@ -171,14 +173,21 @@ def stft(
     frame_length: Node | None = None,
 ) -> Node:
     """The transform of windows that slide over the signal: [batch, frames, frequencies, 2]."""
-    step = whole_number(ctx, frame_step)
+    if signal.tensor.rank == 2:  # some exporters leave the last axis of real signals out
+        signal = build.expand_dims(signal, [2])
     total = signal.tensor.shape[1]
+    result = signal.tensor.with_shape(
+        (signal.tensor.shape[0], ctx.fresh("frames"), ctx.fresh("frequencies"), 2)
+    )
+    if ctx.constant_value(frame_step) is None:
+        raise RunTimeValueNeeded(frame_step, [result])
+    step = whole_number(ctx, frame_step)
     if frame_length is not None:
         count = whole_number(ctx, frame_length)
     else:
         given = total if window is None else window.tensor.shape[0]
         if not isinstance(given, int):
-            raise ctx.unsupported("a frame of symbolic length", "a frame_length input")
+            raise RunTimeValueNeeded(signal if window is None else window, [result])
         count = given
     frames = dims.floor_div(total - count, step) + 1
     places = build.add(

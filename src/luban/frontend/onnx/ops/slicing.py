@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.errors import ShapeError
+from luban.core.types import TensorType
 from luban.frontend.onnx.arguments import axis_from, whole_numbers
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.places import take_in_rows
 from luban.frontend.onnx.registry import op
 from luban.graph import build
@@ -32,6 +33,9 @@ def split(ctx: NodeContext, x: Node, sizes: Node | None = None) -> tuple[Node, .
     """Consecutive pieces along `axis`, of the stated sizes or equal ones."""
     axis = axis_from(ctx.int("axis", 0), x.tensor.rank)
     total = x.tensor.shape[axis]
+    if sizes is not None and ctx.sizes(sizes) is None:
+        count = ctx.num_outputs
+        raise RunTimeValueNeeded(sizes, [_open_axes(ctx, x, [axis]) for _ in range(count)])
     stated = ctx.ints("split", None) if sizes is None else ctx.static_sizes(sizes)
     pieces = _equal_pieces(ctx, total) if stated is None else tuple(stated)
     missing = total - sum(pieces, start=0)
@@ -49,6 +53,12 @@ def _equal_pieces(ctx: NodeContext, total: DimLike) -> tuple[DimLike, ...]:
     if isinstance(total, int) and total % count:
         raise ShapeError(f"size {total} cannot be split into {count} equal pieces")
     return (dims.floor_div(total, count),) * count
+
+
+def _open_axes(ctx: NodeContext, x: Node, axes: Sequence[int]) -> TensorType:
+    """The type of x with sizes along some axes that only the run knows."""
+    shape = [ctx.fresh(f"size_{a}") if a in axes else s for a, s in enumerate(x.tensor.shape)]
+    return x.tensor.with_shape(shape)
 
 
 @op("Slice", since=1)
@@ -69,8 +79,13 @@ def slice_by_inputs(
     steps: Node | None = None,
 ) -> Node:
     """Every `steps`-th element from `starts` to before `ends`; a negative step goes backwards."""
-    first = ctx.static_sizes(starts)
-    last = ctx.static_sizes(ends)
+    bounds = [ctx.sizes(starts), ctx.sizes(ends)]
+    if any(b is None for b in bounds):
+        numbers = range(x.tensor.rank) if axes is None else ctx.constant_value(axes)
+        rank = x.tensor.rank
+        moved = range(rank) if numbers is None else [axis_from(int(a), rank) for a in numbers]
+        raise RunTimeValueNeeded(starts, [_open_axes(ctx, x, moved)])
+    first, last = (b for b in bounds if b is not None)
     chosen = range(len(first)) if axes is None else whole_numbers(ctx, axes)
     strides = (1,) * len(first) if steps is None else whole_numbers(ctx, steps)
     return _sliced(x, first, last, chosen, strides)
@@ -185,7 +200,11 @@ def _repeated(x: Node, axis: int, low: DimLike, high: DimLike, mode: str) -> Nod
 def center_crop_pad(ctx: NodeContext, x: Node, target: Node) -> Node:
     """x cut or padded with 0 round its middle to the stated sizes of some axes."""
     axes = ctx.ints("axes", range(x.tensor.rank))
-    for wanted, axis in zip(ctx.static_sizes(target), axes, strict=True):
+    sizes = ctx.sizes(target)
+    if sizes is None:
+        chosen = [axis_from(axis, x.tensor.rank) for axis in axes]
+        raise RunTimeValueNeeded(target, [_open_axes(ctx, x, chosen)])
+    for wanted, axis in zip(sizes, axes, strict=True):
         axis = axis_from(axis, x.tensor.rank)
         given = x.tensor.shape[axis]
         kept = dims.minimum(given, wanted)
