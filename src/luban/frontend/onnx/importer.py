@@ -6,6 +6,7 @@ survey of the whole model, unsupported forms of known ones by going on past them
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -265,6 +266,10 @@ class Importer:
             raise _explained(error, proto, inputs, loc) from error
         except LubanError as error:
             raise error.located(loc) from None
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InternalError(
+                f"{proto.op_type} of ({_types(inputs)}): {error!r}", loc=loc
+            ) from error
         if len(results) < len(proto.output) and any(proto.output[len(results) :]):
             raise InternalError(
                 f"{proto.op_type} gave {len(results)} of {len(proto.output)}", loc=loc
@@ -299,7 +304,9 @@ class Importer:
                 return self.functions.expand(self, local, context, inputs)
             handler = registry.find(domain, proto.op_type, opset)
             if handler is not None:
-                return _as_tuple(handler(context, *_trimmed(inputs)))
+                given = _trimmed(inputs)
+                _check_count(handler, context, given)
+                return _as_tuple(handler(context, *given))
             body = self.functions.standard(domain, opset, context, inputs)
             if body is not None:
                 return self.functions.expand(self, body, context, inputs)
@@ -355,6 +362,20 @@ def _trimmed(inputs: Sequence[Node | None]) -> Sequence[Node | None]:
     while count and inputs[count - 1] is None:
         count -= 1
     return inputs[:count]
+
+
+def _check_count(
+    handler: registry.Handler, context: NodeContext, inputs: Sequence[Node | None]
+) -> None:
+    """Raises ModelError if the node has more or fewer inputs than its operator takes."""
+    signature = inspect.signature(handler)
+    parameters = list(signature.parameters.values())[1:]
+    low = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in parameters)
+    high = None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
+    if len(inputs) < low or (high is not None and len(inputs) > high):
+        upper = "more" if high is None else str(high)
+        wanted = str(low) if high == low else f"{low} to {upper}"
+        raise context.wrong(f"{len(inputs)} inputs, expected {wanted}")
 
 
 def _as_tuple(results: Node | Sequence[Node]) -> tuple[Node, ...]:

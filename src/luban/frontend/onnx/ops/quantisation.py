@@ -12,7 +12,13 @@ from luban.frontend.onnx.windows import windows
 from luban.graph import build
 from luban.ir.node import Node
 
-__all__ = ["integer_convolution", "integer_matmul", "requantized"]
+__all__ = [
+    "dynamically_quantized",
+    "integer_convolution",
+    "integer_matmul",
+    "is_zero",
+    "requantized",
+]
 
 
 @op("QuantizeLinear", since=10)
@@ -55,6 +61,11 @@ def _axis(ctx: NodeContext, x: Node) -> int:
 @op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(_ctx: NodeContext, x: Node) -> tuple[Node, Node, Node]:
     """x as u8 with the scale and zero point that fit its range, which always holds 0."""
+    return dynamically_quantized(x)
+
+
+def dynamically_quantized(x: Node) -> tuple[Node, Node, Node]:
+    """x as u8, its scale and zero point: 0 to 255 span its values and 0."""
     axes = range(x.tensor.rank)
     high = build.maximum(build.reduce("maximum", x, axes), 0)
     low = build.minimum(build.reduce("minimum", x, axes), 0)
@@ -65,7 +76,8 @@ def dynamic_quantize_linear(_ctx: NodeContext, x: Node) -> tuple[Node, Node, Nod
     return quantized(x, scale, zero_point, DTYPES["u8"]), scale, zero_point
 
 
-def _is_zero(ctx: NodeContext, x: Node | None) -> bool:
+def is_zero(ctx: NodeContext, x: Node | None) -> bool:
+    """True if there is no zero point, or all of it is known to be 0."""
     if x is None:
         return True
     value = ctx.constant_value(x)
@@ -83,8 +95,8 @@ def integer_matmul(
     result = build.matmul(a, b, "i32")
     if a.tensor.rank < 2 or b.tensor.rank < 2:
         return build.matmul(_shifted(a, a_zero), _shifted(b, b_zero), "i32")
-    a_point = None if _is_zero(ctx, a_zero) else _row_point(a_zero)
-    b_point = None if _is_zero(ctx, b_zero) else _column_point(b_zero)
+    a_point = None if is_zero(ctx, a_zero) else _row_point(a_zero)
+    b_point = None if is_zero(ctx, b_zero) else _column_point(b_zero)
     if a_point is not None:
         columns = build.reduce("sum", build.cast(b, "i32"), [b.tensor.rank - 2], keep_axes=True)
         result = build.subtract(result, build.multiply(a_point, columns))
@@ -137,14 +149,14 @@ def integer_convolution(
     geometry = windows(ctx, x.tensor.shape[2:], kernel_shape(ctx, filters))
     low, high = geometry.low, geometry.high
     correction: Node | None = None
-    if not _is_zero(ctx, f_zero):
+    if not is_zero(ctx, f_zero):
         assert f_zero is not None
         ones = (1,) * (filters.tensor.rank - 1)
         place = f_zero.tensor.shape[:1] if f_zero.tensor.num_elements != 1 else (1,)
         point = build.cast(build.reshape(f_zero, (*place, *ones)), "i32")
         filters = build.subtract(build.cast(filters, "i32"), point)
         x = _shifted(x, x_zero)
-    elif not _is_zero(ctx, x_zero):
+    elif not is_zero(ctx, x_zero):
         # With the zero point as padding every window is complete: its share is a constant.
         assert x_zero is not None
         point = build.reshape(x_zero, ())
