@@ -61,7 +61,8 @@ class Addresses:
     def _depth(self, value: Value) -> int:
         if value.is_constant:
             return 0
-        return self._depths.get(value.text, len(self._slots))
+        here = len(self._slots)
+        return min(self._depths.get(value.text, here), here)  # a loop's results are seen outside it
 
     def _once(self, opcode: str, elem: str, *operands: Value) -> Value:
         """One instruction, at the outermost loop depth that has its operands, shared."""

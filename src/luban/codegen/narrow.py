@@ -152,7 +152,7 @@ def decode(w: Writer, dtype: DType, code: Value) -> Value:
     bits = w.binary("or", bits, sign)
     if form.kind == "fnuz":
         nan = w.compare("eq", wide, w.number(0x80, wide))
-        bits = w.select(nan, w.number(0x7FC00000, wide), bits)
+        bits = w.select(nan, w.integer(-0x400000, "i32", wide.lanes), bits)
     return w.bitcast(bits, "float")
 
 

@@ -83,10 +83,16 @@ def _careful_exp(x: Num) -> Num:
 
 
 def logistic(x: Num) -> Num:
-    """1 / (1 + e**-|x|), or that times e**-|x| for negative x: no overflow, exact to subnormals."""
+    """1 / d with d = 1 + e**-|x|; e**-|x| / d for negative x. No overflow, exact to subnormals.
+
+    y + y (1 / d) (lost part of d) undoes the rounding of d; 1 / d is y or 1 - y.
+    """
+    negative = x.test("olt", 0.0)
     e = _careful_exp(-abs(x))
-    numerator = where(x.test("olt", 0.0), e, 1.0)
-    return numerator / (e + 1.0)
+    d = e + 1.0
+    lost = e - (d - 1.0)
+    y = where(negative, e, 1.0) / d
+    return fma(-(y * lost), where(negative, 1.0 - y, y), y)
 
 
 def tanh(x: Num) -> Num:

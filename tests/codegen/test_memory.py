@@ -1,0 +1,201 @@
+"""Loads, stores, gathers, scatters, scratch and atomics against the evaluator."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from luban.codegen import emit, scratch_bytes
+from luban.core.dtypes import DTYPES
+from luban.native.target import host_target, named_target
+from luban.tile import FunctionBuilder
+from tests.codegen.harness import check, interesting, run_compiled
+
+NAMES = [d.name for d in DTYPES.values() if d.kind not in ("complex", "string")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copy_with_a_tail_mask(name: str) -> None:
+    b = FunctionBuilder("copy")
+    x, y, n = b.pointer("x", name), b.pointer("y", name), b.scalar("n")
+    with b.for_(0, n, 16) as loop:
+        inside = b.arange(16) < n - loop.index
+        b.store(y, loop.index, b.load(x, loop.index, (16,), mask=inside), mask=inside)
+    data = interesting(name, 64)
+    for count in (0, 1, 16, 37, 64):
+        check(b.finish(), [data, np.zeros(64, data.dtype), count])
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "i8", "i64", "bool"])
+@pytest.mark.parametrize("extent", [1, 2, 3, 5, 7, 15, 17, 33])
+def test_odd_extents(name: str, extent: int) -> None:
+    b = FunctionBuilder("odd")
+    x, y = b.pointer("x", name), b.pointer("y", name)
+    b.store(y, 1, b.load(x, 2, (2, extent)))
+    data = interesting(name, 2 * extent + 4)
+    check(b.finish(), [data, np.zeros(2 * extent + 4, data.dtype)])
+
+
+def test_strides() -> None:
+    b = FunctionBuilder("strided")
+    x, y, row = b.pointer("x", "f32"), b.pointer("y", "f32"), b.scalar("row")
+    b.store(y, 0, b.load(x, 1, (3, 8), (row, 1)))
+    b.store(y, 24, b.load(x, 0, (3, 8), (row, 2)))
+    b.store(y, 48, b.load(x, 0, (3, 8), (row, row)))
+    b.store(y, 72, b.load(x, 5, (3, 8), (row, 0)))
+    b.store(y, 96, b.load(x, 7, (3, 8), (0, 1)))
+    b.store(y, 120, b.load(x, 40, (3, 8), (row, -1)))
+    b.store(y, 144, b.load(x, 0, (4,)), (row,))
+    b.store(y, 200, b.load(x, 0, (2, 4)), (1, 2))
+    check(b.finish(), [interesting("f32", 400), np.zeros(300, np.float32), 19])
+
+
+def test_row_offsets() -> None:
+    b = FunctionBuilder("rows")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    rows = [[3, 40, 80, 7], None]
+    tile = b.load(x, b.program_id(), (4, 16), row_offsets=rows)
+    b.store(y, 0, tile, row_offsets=[[0, 100, 16, 48], None])
+    check(b.finish(), [interesting("f32", 128), np.zeros(128, np.float32)])
+
+
+def test_masked_off_lanes_touch_nothing_and_give_other() -> None:
+    b = FunctionBuilder("masked")
+    x, flags, y = b.pointer("x", "f32"), b.pointer("flags", "bool"), b.pointer("y", "f32")
+    mask = b.load(flags, 0, (20,))
+    b.store(y, 0, b.load(x, 0, (20,), mask=mask, other=7.0))
+    b.store(y, 20, b.load(x, 0, (20,), (3,), mask=mask))
+    b.store(y, 40, b.load(x, 0, (20,), (0,), mask=mask))
+    b.store(y, 60, b.load(x, 0, (20,)), mask=mask)
+    b.store(y, 80, b.load(x, 0, (20,)), (2,), mask=mask)
+    check(b.finish(), [interesting("f32", 60), interesting("bool", 20), np.zeros(130, np.float32)])
+
+
+def test_masked_off_lanes_may_have_no_memory() -> None:
+    """Nothing is at address 16: only a load that keeps away from masked-off lanes survives."""
+    b = FunctionBuilder("absent")
+    x, y, n = b.pointer("x", "f32"), b.pointer("y", "f32"), b.scalar("n")
+    inside = b.arange(16) < n
+    b.store(y, 0, b.load(x, 0, (16,), mask=inside, other=3.0))
+    b.store(x, 0, b.full((16,), 1.0, "f32"), mask=inside)
+    y_data = np.zeros(16, np.float32)
+    run_compiled(b.finish(), [16, y_data, 0])
+    np.testing.assert_array_equal(y_data, np.full(16, 3.0, np.float32))
+
+
+def test_constant_masks_disappear() -> None:
+    b = FunctionBuilder("constant_mask")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    b.store(y, 0, b.load(x, 0, (16,), mask=b.arange(16) < 16), mask=b.arange(16) < 99)
+    b.store(y, 0, b.load(x, 0, (16,)), mask=b.arange(16) < 0)
+    text = emit(b.finish(), named_target("avx2"))
+    assert "masked" not in text
+    assert len(re.findall(r"store <8 x float>", text)) == 2
+
+
+def test_a_bounds_mask_is_one_compare() -> None:
+    b = FunctionBuilder("bounds")
+    x, y, n = b.pointer("x", "f32"), b.pointer("y", "f32"), b.scalar("n")
+    at = b.program_id() * 16
+    inside = at + b.arange(16) < n
+    b.store(y, at, b.load(x, at, (16,), mask=inside), mask=inside)
+    program = b.finish()
+    text = emit(program, named_target("avx512"))
+    assert len(re.findall(r"icmp slt <16 x i32>", text)) == 1
+    assert "icmp slt <8 x i64>" not in text
+    check(program, [interesting("f32", 64), np.zeros(64, np.float32), 41], 4)
+
+
+@pytest.mark.parametrize("predicate", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_affine_comparisons(predicate: str) -> None:
+    b = FunctionBuilder("affine")
+    y, n, m = b.pointer("y", "bool"), b.scalar("n"), b.scalar("m")
+    lanes = b.arange(20) * 3 - m
+    limit = b.broadcast(n, (20,))
+    b.store(y, 0, b.compare(predicate, lanes, limit))  # type: ignore[arg-type]
+    b.store(y, 20, b.compare(predicate, limit, lanes + n))  # type: ignore[arg-type]
+    for given in ((0, 0), (30, 0), (-7, 40), (10**12, 5), (-(10**12), 5), (57, -3)):
+        check(b.finish(), [np.zeros(40, np.bool_), *given])
+
+
+@pytest.mark.parametrize("name", ["f32", "i8", "f16", "f64"])
+def test_gather_and_scatter(name: str) -> None:
+    b = FunctionBuilder("permute")
+    x, order, flags = b.pointer("x", name), b.pointer("order", "i64"), b.pointer("flags", "bool")
+    y = b.pointer("y", name)
+    where, mask = b.load(order, 0, (20,)), b.load(flags, 0, (20,))
+    b.store(y, 0, b.gather(x, where))
+    b.store(y, 20, b.gather(x, where, mask=mask, other=1))
+    b.scatter(y, where + 40, b.load(x, 0, (20,)))
+    b.scatter(y, where + 80, b.load(x, 0, (20,)), mask=mask)
+    b.store(y, 120, b.gather(x, b.arange(20) * 2 + 3))
+    b.scatter(y, b.arange(20) + 150, b.load(x, 0, (20,)))
+    order_data = np.random.default_rng(0).integers(0, 30, 20)  # with repeats
+    data = interesting(name, 64)
+    check(b.finish(), [data, order_data, interesting("bool", 20), np.zeros(180, data.dtype)])
+
+
+def test_contiguous_offsets_load_as_a_block() -> None:
+    b = FunctionBuilder("block")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    b.store(y, 0, b.gather(x, b.arange(8) + b.program_id() * 8))
+    text = emit(b.finish(), named_target("avx2"))
+    assert "load <8 x float>" in text
+    assert "gather" not in text
+
+
+def test_scratch_belongs_to_the_thread() -> None:
+    b = FunctionBuilder("stage")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    first, second = b.scratch("f32", 20), b.scratch("i8", 3)
+    b.store(first, 0, b.load(x, 0, (20,)) * 2.0)
+    b.store(second, 0, b.full((3,), 5, "i8"))
+    b.store(y, 0, b.load(first, 0, (20,)))
+    b.store(y, 20, b.cast(b.load(second, 0, (3,)), "f32"))
+    program = b.finish()
+    assert scratch_bytes(program) == 192
+    check(program, [interesting("f32", 20), np.zeros(23, np.float32)])
+    result = np.zeros(23, np.float32)
+    run_compiled(program, [np.ones(20, np.float32), result], thread=3)
+    np.testing.assert_array_equal(result, [2.0] * 20 + [5.0] * 3)
+
+
+@pytest.mark.parametrize("name", ["i32", "u64", "f32", "f64"])
+def test_atomics(name: str) -> None:
+    kinds = ["add", "min", "max", "exchange"]
+    kinds += ["and", "or", "xor"] if DTYPES[name].is_integer else []
+    b = FunctionBuilder("atomics")
+    x, order, y, old = b.pointer("x", name), b.pointer("order", "i64"), b.pointer("y", name), b.pointer("old", name)
+    where = b.load(order, 0, (6,))
+    mask = b.arange(6) < b.scalar("n")
+    for number, kind in enumerate(kinds):
+        value = b.load(x, 6 * number, (6,))
+        b.store(old, 12 * number, b.atomic_rmw(kind, y, where + 4 * number, value))  # type: ignore[arg-type]
+        masked = b.atomic_rmw(kind, y, where + 4 * number, value, mask=mask)  # type: ignore[arg-type]
+        b.store(old, 12 * number + 6, masked)
+    data = (np.random.default_rng(0).random(6 * len(kinds)) * 100).astype(DTYPES[name].numpy)
+    order_data = np.array([0, 1, 0, 2, 3, 1])
+    outputs = [np.full(4 * len(kinds), 9, data.dtype), np.zeros(12 * len(kinds), data.dtype)]
+    check(b.finish(), [data, order_data, *outputs, 4])
+
+
+def test_prefetch_and_alignment_reach_the_text() -> None:
+    b = FunctionBuilder("hints")
+    x = b.pointer("x", "f32", alignment=64, noalias="x")
+    y = b.pointer("y", "f32", noalias="y")
+    b.prefetch(x, 64, locality=2)
+    b.store(y, 0, b.load(x, 0, (32,), align=64))
+    text = emit(b.finish(), host_target())
+    assert "call void @llvm.prefetch.p0(ptr %v1, i32 0, i32 2, i32 1)" in text
+    assert re.search(r"load <\d+ x float>, ptr %p0, align 64", text)
+    assert "ptr noalias align 64 %p0, ptr noalias %p1" in text
+
+
+@pytest.mark.parametrize("groups", [(None, None), ("a", "a"), ("a", None)])
+def test_pointers_that_may_overlap_are_not_noalias(groups: tuple[str | None, str | None]) -> None:
+    b = FunctionBuilder("overlap")
+    x, y = (b.pointer(n, "f32", noalias=g) for n, g in zip("xy", groups, strict=True))
+    b.store(y, 0, b.load(x, 0, (8,)))
+    assert "noalias" not in emit(b.finish(), host_target())
