@@ -42,6 +42,10 @@ class DType:
 
     __repr__ = __str__
 
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        """A copy or a pickle is the same object, as `is` compares."""
+        return dtype, (self.name,)
+
     @property
     def size_bytes(self) -> int:
         """Bytes of one element in memory (1 for sub-byte types)."""

@@ -1,19 +1,93 @@
-"""Sizes from shapes: what a call's arrays say about the symbols of a program."""
+"""What a call gives against what a program expects: names, dtypes, and sizes from shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from luban.core import dims
 from luban.core.dims import Dim, Symbol
+from luban.core.dtypes import DType, from_numpy
 from luban.core.errors import InputError, LubanError, ShapeError
 from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from luban.graph.meaning.context import Value  # running a program loads no meanings
 
-__all__ = ["bind_all", "bind_symbols"]
+__all__ = ["bind_all", "bind_inputs", "bind_symbols"]
+
+
+def bind_inputs(
+    name: str,
+    labels: Sequence[str],
+    types: Sequence[Type],
+    inputs: Mapping[str, Any] | Sequence[Any],
+) -> list[Value]:
+    """The inputs of program `name` in its order, as arrays of the declared dtypes.
+
+    Raises InputError for missing or unknown names, a wrong count, another dtype, or numbers that
+    the dtype cannot hold. Shapes are `bind_all`'s matter.
+
+    >>> from luban.core.types import tensor
+    >>> bind_inputs("f", ["x"], [tensor("f32", "n")], {"x": [1, 2]})
+    [array([1., 2.], dtype=float32)]
+    """
+    if isinstance(inputs, Mapping):
+        missing = [label for label in labels if label not in inputs]
+        unknown = [label for label in inputs if label not in labels]
+        if missing or unknown:
+            raise InputError(
+                f"{name}: given inputs {list(inputs)}, expected {list(labels)}",
+                hint="; ".join(
+                    f"{kind}: {', '.join(map(str, names))}"
+                    for kind, names in (("missing", missing), ("unknown", unknown))
+                    if names
+                ),
+            )
+        values = [inputs[label] for label in labels]
+    else:
+        values = list(inputs)
+        if len(values) != len(labels):
+            raise InputError(
+                f"{name}: given {len(values)} inputs, expected {len(labels)}: {', '.join(labels)}"
+            )
+    return [_as_declared(*row) for row in zip(values, types, labels, strict=True)]
+
+
+def _as_declared(value: Value, expected: Type, label: str) -> Value:
+    if not isinstance(expected, TensorType):
+        return value
+    if not isinstance(value, np.ndarray | np.generic):
+        return _numbers(value, expected.dtype, label)
+    if from_numpy(value.dtype) is not expected.dtype:
+        raise InputError(
+            f"input {label!r} is {from_numpy(value.dtype)}{list(value.shape)}, expected {expected}",
+            hint=f"convert it to {expected.dtype}",
+        )
+    array = np.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _numbers(value: Any, expected: DType, label: str) -> np.ndarray[Any, Any]:
+    """Nested Python numbers as an array; they must not lose what they say."""
+    try:
+        found = np.asarray(value)
+        loses = found.size > 0 and (
+            (found.dtype.kind in "fc" and not expected.is_float and expected.kind != "complex")
+            or (found.dtype.kind == "c" and expected.kind != "complex")
+            or (found.dtype.kind in "US") != (expected.kind == "string")
+        )
+        if not loses:
+            return np.asarray(value, dtype=expected.numpy)
+        given = f"of numpy dtype {found.dtype}"
+    except (ValueError, TypeError, OverflowError) as error:
+        given = f"no array of {expected}: {error}"
+    raise InputError(
+        f"input {label!r} is a {type(value).__name__} {given}, expected numbers of {expected}",
+        hint=f"give numpy.asarray(..., {expected.numpy.name!r}) to say what you mean",
+    )
 
 
 def bind_symbols(

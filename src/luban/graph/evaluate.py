@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from luban.core.dtypes import from_numpy
-from luban.core.errors import InputError, InternalError, LubanError
-from luban.core.types import TensorType
-from luban.graph.bind import bind_all, bind_symbols
+from luban.core.errors import InternalError, LubanError
+from luban.graph.bind import bind_all, bind_inputs, bind_symbols
 from luban.graph.meaning import MEANING
 from luban.graph.meaning.context import Context, Precision, Value, conform
 from luban.graph.order import execution_order
@@ -64,42 +62,8 @@ def ordered_inputs(graph: Graph, inputs: Mapping[str, Any] | Sequence[Any]) -> l
 
     Raises InputError for missing or unknown names, a wrong count or another dtype.
     """
-    labels = graph.parameter_names
-    if isinstance(inputs, Mapping):
-        missing = [label for label in labels if label not in inputs]
-        unknown = [name for name in inputs if name not in labels]
-        if missing or unknown:
-            raise InputError(
-                f"{graph.name}: given inputs {list(inputs)}, expected {list(labels)}",
-                hint="; ".join(
-                    f"{kind}: {', '.join(map(str, names))}"
-                    for kind, names in (("missing", missing), ("unknown", unknown))
-                    if names
-                ),
-            )
-        values = [inputs[label] for label in labels]
-    else:
-        values = list(inputs)
-        if len(values) != len(labels):
-            raise InputError(
-                f"{graph.name}: given {len(values)} inputs, "
-                f"expected {len(labels)}: {', '.join(labels)}"
-            )
-    return [_checked(v, p, n) for v, p, n in zip(values, graph.parameters, labels, strict=True)]
-
-
-def _checked(value: Value, parameter: Node, label: str) -> Value:
-    expected = parameter.type
-    if not isinstance(expected, TensorType):
-        return value
-    if not isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value, dtype=expected.dtype.numpy)
-    if from_numpy(value.dtype) is not expected.dtype:
-        raise InputError(
-            f"input {label!r} is {from_numpy(value.dtype)}{list(value.shape)}, expected {expected}",
-            hint=f"convert it to {expected.dtype}",
-        )
-    return np.asarray(value)
+    types = [p.type for p in graph.parameters]
+    return bind_inputs(graph.name, graph.parameter_names, types, inputs)
 
 
 def evaluate_node(
