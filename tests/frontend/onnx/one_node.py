@@ -1,4 +1,4 @@
-"""Models of one ONNX node, run by our evaluator and, for comparison, by ONNX Runtime without optimisation."""
+"""Models of one ONNX node, run by our evaluator and by ONNX Runtime without optimisation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def model(
     *,
     opset: int = 22,
     domain: str = "",
-    num_outputs: int = 1,
+    results: int = 1,
     known: Collection[int] = (),
     sizes: str = "static",
     **attributes: Any,
 ) -> onnx.ModelProto:
     """A model of one node. `known` inputs are initializers, None ones are left out."""
     names = [f"x{i}" if value is not None else "" for i, value in enumerate(inputs)]
-    outputs = [f"y{i}" for i in range(num_outputs)]
+    outputs = [f"y{i}" for i in range(results)]
     node = helper.make_node(op, names, outputs, name="the_node", domain=domain, **attributes)
     graph = onnx.GraphProto(name="one_node", node=[node])
     for i, value in enumerate(inputs):

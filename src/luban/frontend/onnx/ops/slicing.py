@@ -55,6 +55,14 @@ def _equal_pieces(ctx: NodeContext, total: DimLike) -> tuple[DimLike, ...]:
     return (dims.floor_div(total, count),) * count
 
 
+def _known_axes(ctx: NodeContext, x: Node, axes: Node | None) -> Sequence[int] | None:
+    """The axes from the front, all if none are named; None if only the run knows them."""
+    if axes is None:
+        return range(x.tensor.rank)
+    named = ctx.constant_value(axes)
+    return None if named is None else [axis_from(int(a), x.tensor.rank) for a in named.ravel()]
+
+
 def _open_axes(ctx: NodeContext, x: Node, axes: Sequence[int]) -> TensorType:
     """The type of x with sizes along some axes that only the run knows."""
     shape = [ctx.fresh(f"size_{a}") if a in axes else s for a, s in enumerate(x.tensor.shape)]
@@ -81,10 +89,9 @@ def slice_by_inputs(
     """Every `steps`-th element from `starts` to before `ends`; a negative step goes backwards."""
     bounds = [ctx.sizes(starts), ctx.sizes(ends)]
     if any(b is None for b in bounds):
-        numbers = range(x.tensor.rank) if axes is None else ctx.constant_value(axes)
-        rank = x.tensor.rank
-        moved = range(rank) if numbers is None else [axis_from(int(a), rank) for a in numbers]
-        raise RunTimeValueNeeded(starts, [_open_axes(ctx, x, moved)])
+        moved = _known_axes(ctx, x, axes)
+        open_axes = range(x.tensor.rank) if moved is None else moved
+        raise RunTimeValueNeeded(starts, [_open_axes(ctx, x, open_axes)])
     first, last = (b for b in bounds if b is not None)
     chosen = range(len(first)) if axes is None else whole_numbers(ctx, axes)
     strides = (1,) * len(first) if steps is None else whole_numbers(ctx, steps)
@@ -152,10 +159,13 @@ def pad_by_inputs(
 ) -> Node:
     """Elements added to both ends of axes: a value, the edge, a reflection, or the other end."""
     rank = x.tensor.rank
-    chosen = range(rank) if axes is None else [axis_from(a, rank) for a in whole_numbers(ctx, axes)]
-    amounts = ctx.static_sizes(pads)
+    moved = _known_axes(ctx, x, axes)
+    amounts = ctx.sizes(pads)
+    if amounts is None or moved is None:
+        open_axes = range(rank) if moved is None else moved
+        raise RunTimeValueNeeded(pads, [_open_axes(ctx, x, open_axes)])
     filler = build.lift(0, x) if value is None else build.reshape(value, ())
-    return _padded(ctx, x, amounts, chosen, filler)
+    return _padded(ctx, x, amounts, moved, filler)
 
 
 def _padded(
