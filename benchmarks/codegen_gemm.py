@@ -51,7 +51,9 @@ def peak_program(vectors: int, lanes: int) -> Function:
     return b.finish()
 
 
-def best_seconds(program: Function, arrays: Sequence[Any], target: Target, runs: int = 2000) -> float:
+def best_seconds(
+    program: Function, arrays: Sequence[Any], target: Target, runs: int = 2000
+) -> float:
     """Fastest of many short windows, for one run of the program."""
     symbol = f"{program.name}_range"
     library = link([compile_object(emit(program, target), target)], [symbol])
@@ -91,7 +93,9 @@ def report(target: Target) -> None:
         arrays = [aligned(rows * K), aligned(K * columns), aligned(rows * columns)]
         rate = 2 * rows * columns * K / best_seconds(program, arrays, target, 500)
         spilled = count_spills(assembly(emit(program, target), target))
-        print(f"  {rows:>2} x {columns:<3} {rate / 1e9:6.0f} GFLOP/s {rate / peak:6.0%}  {spilled} spills")
+        print(
+            f"  {rows:>2} x {columns:<3} {rate / 1e9:6.0f} GFLOP/s {rate / peak:6.0%}  {spilled} spills"
+        )
 
 
 def main() -> None:

@@ -128,8 +128,13 @@ def interesting(name: str, count: int, seed: int = 0) -> Array:
     elif elem.is_float and elem.bits >= 16:
         with np.errstate(all="ignore"):
             small = (rng.standard_normal(count) * 4).astype(elem.numpy)
-            corners = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -2.5, 3.5, 1e-7, 7e4])
-            corners = [*corners.astype(elem.numpy), *np.array([1, 0x8001]).astype(f"u{elem.size_bytes}").view(elem.numpy)]
+            corners = np.array(
+                [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -2.5, 3.5, 1e-7, 7e4]
+            )
+            corners = [
+                *corners.astype(elem.numpy),
+                *np.array([1, 0x8001]).astype(f"u{elem.size_bytes}").view(elem.numpy),
+            ]
         result = np.where(rng.random(count) < 0.5, raw, small)
     else:
         return raw

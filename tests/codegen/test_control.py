@@ -27,7 +27,9 @@ def summing(unroll: int, bounds: tuple[int, int, int] | None = None) -> Function
 
 
 @pytest.mark.parametrize("unroll", [1, 2, 4])
-@pytest.mark.parametrize("bounds", [(0, 7, 1), (3, 3, 1), (5, 2, 1), (0, 8, 3), (2, 3, 9), (0, 16, 1)])
+@pytest.mark.parametrize(
+    "bounds", [(0, 7, 1), (3, 3, 1), (5, 2, 1), (0, 8, 3), (2, 3, 9), (0, 16, 1)]
+)
 @pytest.mark.parametrize("static", [True, False])
 def test_for(unroll: int, bounds: tuple[int, int, int], static: bool) -> None:
     program = summing(unroll, bounds if static else None)

@@ -167,7 +167,12 @@ def test_atomics(name: str) -> None:
     kinds = ["add", "min", "max", "exchange"]
     kinds += ["and", "or", "xor"] if DTYPES[name].is_integer else []
     b = FunctionBuilder("atomics")
-    x, order, y, old = b.pointer("x", name), b.pointer("order", "i64"), b.pointer("y", name), b.pointer("old", name)
+    x, order, y, old = (
+        b.pointer("x", name),
+        b.pointer("order", "i64"),
+        b.pointer("y", name),
+        b.pointer("old", name),
+    )
     where = b.load(order, 0, (6,))
     mask = b.arange(6) < b.scalar("n")
     for number, kind in enumerate(kinds):

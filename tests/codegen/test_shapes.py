@@ -34,7 +34,14 @@ def test_broadcast(given: Shape, to: Shape, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "to"),
-    [((4, 8), (32,)), ((32,), (4, 8)), ((6, 10), (4, 15)), ((7,), (7, 1)), ((1, 1), ()), ((2, 3, 16), (6, 16))],
+    [
+        ((4, 8), (32,)),
+        ((32,), (4, 8)),
+        ((6, 10), (4, 15)),
+        ((7,), (7, 1)),
+        ((1, 1), ()),
+        ((2, 3, 16), (6, 16)),
+    ],
 )
 def test_reshape(given: Shape, to: Shape) -> None:
     b = FunctionBuilder("reshape")

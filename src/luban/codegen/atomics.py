@@ -68,6 +68,7 @@ def _update(f: Emitter, kind: str, dtype: DType, pointer: Value, value: Value) -
         opcode = ("" if dtype.kind == "int" else "u") + kind
     else:
         opcode = _SAME.get(kind, kind)
+    w.write_deferred()
     old = w.result(
         f"atomicrmw {opcode} ptr {pointer.text}, {stored.typed} monotonic, "
         f"align {memory_bytes(dtype)}",

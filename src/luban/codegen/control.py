@@ -195,6 +195,7 @@ def emit_call(op: Call, f: Emitter, operation: Operation) -> Sequence[RegisterTi
     if kind == "void":
         f.w.line(call)
         return []
+    f.w.write_deferred()
     packed = f.w.result(call, kind)
     parts = []
     for number, (elem, lanes) in enumerate(_return_parts(callee)):

@@ -95,7 +95,7 @@ class Emitter:
         lanes = self.lanes(value) if lanes is None else lanes
         return (RegisterTile(register_elem(kind.dtype), kind.shape, lanes, tuple(parts)),)
 
-    def canonical(self, value: TileValue, given: TileValue) -> tuple[Value, ...]:
+    def canonical(self, value: TileValue, given: TileValue) -> Sequence[Value]:
         """Parts of `given` in the form that `value`, to which it flows, is kept in."""
         return self.tile_in(given, self.lanes(value)).parts
 

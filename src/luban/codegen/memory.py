@@ -16,6 +16,7 @@ from luban.codegen.elementwise import affine
 from luban.codegen.emitter import Emitter
 from luban.codegen.narrow import from_memory, memory_bytes, to_memory
 from luban.codegen.registers import (
+    DeferredParts,
     RegisterTile,
     chunks,
     gather_lanes,
@@ -191,6 +192,9 @@ def _load(
     rest = [f.tile_in(value, lanes) for value in operation.operands[first:]]
     mask = rest[0] if rest else None
     pieces = _chunked(addresses, kind.shape, lanes, mask, align, memory_bytes(dtype))
+    if mask is None and kind.shape and kind.shape[-1] == 1 and len(pieces) > 1:
+        column = DeferredParts(f.w, len(pieces), lambda i: _load_chunk(f, dtype, pieces[i], None))
+        return (RegisterTile(register_elem(dtype), kind.shape, lanes, column),)
     done: dict[tuple[object, ...], Value] = {}
     parts = []
     for number, piece in enumerate(pieces):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class RegisterTile:
     elem: str
     shape: tuple[int, ...]
     lanes: int
-    parts: tuple[Value, ...]
+    parts: Sequence[Value]
     constant: NDArray[Any] | None = None
     uniform: Value | None = None
     affine: tuple[Value, NDArray[Any]] | None = None
@@ -99,10 +99,43 @@ class RegisterTile:
         (only,) = self.parts
         return only
 
-    def row(self, row: int) -> tuple[Value, ...]:
+    def row(self, row: int) -> Sequence[Value]:
         """The parts of one row."""
         count = len(self.chunks)
         return self.parts[row * count : (row + 1) * count]
+
+
+class DeferredParts(Sequence[Value]):
+    """Parts whose instructions are written when they are first asked for.
+
+    A column of numbers that meets a block row by row (as in a matrix product) then needs one
+    register at a time. The writer asks for what is left before memory changes or the block ends.
+    """
+
+    def __init__(self, w: Writer, count: int, compute: Callable[[int], Value]) -> None:
+        self._parts: list[Value | None] = [None] * count
+        self._compute = compute
+        w.deferred.append(self.force)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Value]: ...
+    def __getitem__(self, index: int | slice) -> Value | Sequence[Value]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        found = self._parts[index]
+        if found is None:
+            found = self._parts[index] = self._compute(index)
+        return found
+
+    def force(self) -> None:
+        """Write every instruction that is still missing."""
+        for i in range(len(self)):
+            self[i]
 
 
 def scalar_tile(value: Value) -> RegisterTile:

@@ -13,9 +13,11 @@ from luban.codegen import integers
 from luban.codegen.elementwise import float_binary
 from luban.codegen.emitter import Emitter
 from luban.codegen.registers import (
+    DeferredParts,
     Lane,
     RegisterTile,
     assemble,
+    chunks,
     constant_tile,
     lanes_of,
     rechunk,
@@ -56,10 +58,24 @@ def emit_broadcast(op: Broadcast, f: Emitter, operation: Operation) -> Sequence[
         if source.affine is not None:
             affine = source.affine[0], np.broadcast_to(source.affine[1], shape)
         return [RegisterTile(source.elem, shape, lanes, tuple(parts), None, None, affine)]
-    scalars = [_lane(f, lane) for lane in lanes_of(source)]
-    splats = [uniform_tile(w, scalar, shape[-1:], lanes).parts for scalar in scalars]
-    parts = [part for row in rows.tolist() for part in splats[row]]
-    return [RegisterTile(source.elem, shape, lanes, tuple(parts))]
+    return [_broadcast_column(f, source, shape, lanes, rows.tolist())]
+
+
+def _broadcast_column(
+    f: Emitter, source: RegisterTile, shape: tuple[int, ...], lanes: int, rows: Sequence[int]
+) -> RegisterTile:
+    """Every row full of one element of `source`, splatted when it is first used."""
+    sizes = [size if size > 1 else 0 for _, size in chunks(shape[-1], lanes)]
+    splats: dict[tuple[int, int], Value] = {}
+
+    def part(index: int) -> Value:
+        row, size = rows[index // len(sizes)], sizes[index % len(sizes)]
+        if (row, size) not in splats:
+            splats[row, size] = f.w.splat(source.parts[row], size)
+        return splats[row, size]
+
+    parts = DeferredParts(f.w, len(rows) * len(sizes), part)
+    return RegisterTile(source.elem, shape, lanes, parts)
 
 
 def _lane(f: Emitter, lane: tuple[Value, int]) -> Value:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -125,6 +125,7 @@ class Writer:
         self.arguments: list[Value] = []
         self.declarations: dict[str, str] = {}
         self.tables: dict[str, str] = {}
+        self.deferred: list[Callable[[], None]] = []
         self._count = 0
 
     # Structure
@@ -145,8 +146,16 @@ class Writer:
         self.lines.append(f"{label}:")
         self.block = label
 
+    def write_deferred(self) -> None:
+        """Append the instructions that wait for their first use: memory is about to change, or the block ends."""
+        waiting, self.deferred = self.deferred, []
+        for write in waiting:
+            write()
+
     def line(self, text: str) -> None:
-        """Append an instruction without a result."""
+        """Append an instruction without a result: a store, a branch, a call."""
+        if self.deferred:
+            self.write_deferred()
         self.lines.append(f"  {text}")
 
     def result(self, right: str, elem: str, lanes: int = 0) -> Value:
