@@ -10,6 +10,7 @@ from luban.engine.executor import Executor
 from luban.engine.kernels import LinkedKernel, Lowered, link_kernels, lower_fusions, registers_of
 from luban.engine.pipeline import PassReport, optimise
 from luban.engine.prepare import once_bodies, prepare_graph
+from luban.engine.recurrence import copies_for, scans_of
 from luban.engine.program import Program, build_program
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
@@ -72,6 +73,7 @@ def compile_graph(
     reports += prepare_reports
     graphs.append(prepared)
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
+    fusions += [copy for g in graphs for scan in scans_of(g) for copy in copies_for(scan)]
     lowered, declined = lower_fusions(fusions, target)
     kernels = link_kernels(lowered, target, cache)
     executors: dict[Graph, Executor] = {}
@@ -79,8 +81,10 @@ def compile_graph(
     def run(sub: Graph, values: Sequence[Any], sizes: dict[str, int]) -> tuple[Any, ...]:
         return tuple(executors[sub].run(values, sizes))
 
-    for g in graphs:
-        executors[g] = Executor(build_program(g, kernels, declined), threads, run)
+    programs: dict[Graph, Program] = {}
+    for g in reversed(graphs):  # inner ones first
+        programs[g] = build_program(g, kernels, declined, programs)
+        executors[g] = Executor(programs[g], threads, run)
     _compute_once(bodies, [executors[g].program for g in graphs[:-1]], executors[prepared])
     return Compiled(
         graph, optimised, executors[optimised], reports, lowered, kernels, declined, target

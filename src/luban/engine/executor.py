@@ -13,38 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from luban.core import dims, settings
+from luban.core import dims
 from luban.core.errors import InputError
 from luban.core.types import TensorType
 from luban.engine.fast import FastCall, fast_call
-from luban.engine.steps import HostStep, Launch, Program, Step, SubRunner, Value
+from luban.engine.plan import StagePlan, plan_stage, symbols_of
+from luban.engine.steps import HostStep, Program, Step, SubRunner, Value
 from luban.graph.bind import bind_all
-from luban.lower.kernel import Operand, Result
-from luban.passes.memory import Lifetime, MemoryPlan, plan_memory, verify_plan
+from luban.passes.memory import MemoryPlan
 from luban.runtime.arena import Arena
-from luban.runtime.program import Arguments, StepTable
-from luban.runtime.program import Step as TableStep
 
 __all__ = ["Executor"]
 
 Array = np.ndarray[Any, Any]
 _MAX_PLANS = 64  # per stage; the least recently used goes
-
-
-@dataclass(slots=True)
-class _StagePlan:
-    """A stage of launches for certain sizes: its table, and where addresses from outside go."""
-
-    table: StepTable
-    arguments: Arguments
-    external: list[tuple[Value, Array]]  # value, slots that take its address
-    shapes: dict[Value, tuple[int, ...]]  # results that live outside the arena
-    memory: MemoryPlan
-    total_bytes: int
-
-    def slot_addresses(self) -> dict[Value, list[int]]:
-        """Where the addresses of values from outside go, in memory."""
-        return {v: [self.arguments.address(int(i)) for i in at] for v, at in self.external}
 
 
 @dataclass(slots=True)
@@ -78,8 +60,8 @@ class Executor:
             for step in stage.steps:
                 for result in step.results:
                     stage_of[result] = number
-                if isinstance(step, Launch):
-                    names |= _symbols_of(step)
+                if not isinstance(step, HostStep):
+                    names |= symbols_of(step)
                 for operand in step.operands:
                     home = stage_of.get(operand.root)
                     if home is not None and home != number:
@@ -159,18 +141,6 @@ class Executor:
             return [p.memory for r in runners for plans in r.plans for p in plans.values()]
 
 
-def _symbols_of(step: Launch) -> set[str]:
-    names: set[str] = set()
-    for value in (*step.operands, *step.results):
-        if isinstance(value.type, TensorType):
-            for size in value.type.shape:
-                names |= {s.name for s in dims.symbols(size)}
-    sizes = [a for a in step.kernel.arguments if not isinstance(a, (Operand, Result))]
-    for size in (*sizes, step.kernel.num_programs):
-        names |= {s.name for s in dims.symbols(size)}
-    return names
-
-
 class _Runner:
     """The memory and the plans of one call at a time."""
 
@@ -178,7 +148,7 @@ class _Runner:
         self.executor = executor
         self.program = executor.program
         self.arena = Arena()
-        self.plans: list[OrderedDict[tuple[int, ...], _StagePlan]] = [
+        self.plans: list[OrderedDict[tuple[int, ...], StagePlan]] = [
             OrderedDict() for _ in executor.stages
         ]
 
@@ -266,14 +236,16 @@ class _Runner:
         plans = self.plans[number]
         plan = plans.get(key)
         if plan is None:
-            plan = self._plan(stage, sizes)
+            native = [step for step in stage.steps if not isinstance(step, HostStep)]
+            threads = self.executor.num_threads
+            plan = plan_stage(native, stage.escaping, sizes, self.arena, threads)
             plans[key] = plan
             if len(plans) > _MAX_PLANS:
                 plans.popitem(last=False)
         else:
             plans.move_to_end(key)
         slots = plan.arguments.slots
-        for value, places in plan.external:
+        for value, places, offsets in plan.external:
             array = held.get(value)
             if array is None:
                 assert isinstance(value.type, TensorType)
@@ -284,89 +256,8 @@ class _Runner:
                 held[value] = array
             elif not (array.flags.c_contiguous and array.flags.aligned):
                 array = held[value] = np.array(array, order="C")
-            slots[places] = array.ctypes.data
+            slots[places] = array.ctypes.data + offsets
         plan.table.replay()
-
-    def _plan(self, stage: _Stage, sizes: dict[str, int]) -> _StagePlan:
-        """Memory, addresses and program counts of a stage for these sizes."""
-        launches = [step for step in stage.steps if isinstance(step, Launch)]
-        local, lifetimes, shapes = self._lifetimes(stage, launches, sizes)
-        memory = plan_memory(lifetimes)
-        if settings.VERIFY.get():
-            verify_plan(lifetimes, memory)
-        scratch = max((s.kernel.scratch_bytes for s in launches), default=0)
-        total = memory.size_bytes + scratch * self.executor.num_threads
-        self.arena.require(total)
-        address = {v: self.arena.address + memory.offsets[i] for v, i in local.items()}
-        return self._table(launches, address, shapes, memory, total, sizes)
-
-    def _lifetimes(
-        self, stage: _Stage, launches: list[Launch], sizes: dict[str, int]
-    ) -> tuple[dict[Value, int], list[Lifetime], dict[Value, tuple[int, ...]]]:
-        local: dict[Value, int] = {}
-        first: list[int] = []
-        last: list[int] = []
-        size: list[int] = []
-        shapes: dict[Value, tuple[int, ...]] = {}
-        for position, step in enumerate(launches):
-            for result in step.results:
-                assert isinstance(result.type, TensorType)
-                shape = result.type.resolve(sizes)
-                if result in stage.escaping:
-                    shapes[result] = shape
-                    continue
-                local[result] = len(first)
-                first.append(position)
-                last.append(position)
-                size.append(int(np.prod(shape, dtype=np.int64)) * result.type.dtype.size_bytes)
-            for operand in step.operands:
-                if operand.root in local:
-                    last[local[operand.root]] = position
-        rows = zip(size, first, last, strict=True)
-        return local, [Lifetime(*row) for row in rows], shapes
-
-    def _table(
-        self,
-        launches: list[Launch],
-        address: dict[Value, int],
-        shapes: dict[Value, tuple[int, ...]],
-        memory: MemoryPlan,
-        total: int,
-        sizes: dict[str, int],
-    ) -> _StagePlan:
-        starts: list[int] = []
-        slots: list[int] = []
-        places: dict[Value, list[int]] = {}
-        for step in launches:
-            starts.append(len(slots))
-            for argument in step.kernel.arguments:
-                if isinstance(argument, (Operand, Result)):
-                    group = step.operands if isinstance(argument, Operand) else step.results
-                    root = group[argument.index].root
-                    if root.constant is not None:
-                        slots.append(root.constant.ctypes.data)
-                    elif root in address:
-                        slots.append(address[root])
-                    else:
-                        places.setdefault(root, []).append(len(slots))
-                        slots.append(0)
-                else:
-                    slots.append(dims.evaluate(argument, sizes))
-            if step.kernel.scratch_bytes:
-                slots.append(self.arena.address + memory.size_bytes)
-        arguments = Arguments(len(slots))
-        arguments.slots[:] = slots
-        steps = [
-            TableStep(
-                s.kernel.address,
-                arguments.address(start),
-                max(dims.evaluate(s.kernel.num_programs, sizes), 0),
-            )
-            for s, start in zip(launches, starts, strict=True)
-        ]
-        table = StepTable(steps, self.executor.num_threads)
-        external = [(value, np.array(at)) for value, at in places.items()]
-        return _StagePlan(table, arguments, external, shapes, memory, total)
 
     def _outputs(self, held: dict[Value, Any], sizes: dict[str, int]) -> list[Any]:
         given = {value.root for value in self.program.inputs}

@@ -78,11 +78,11 @@ def fast_call(
     results: Sequence[Any],
     owner: object,
     table: int,
-    places: Mapping[Value, Sequence[int]],
+    places: Mapping[Value, Sequence[tuple[int, int]]],
 ) -> FastCall | None:
     """The fast call that does what a careful one just did, or None where there is none.
 
-    places   for each value from outside: the addresses of the slots that take its address
+    places   for each value from outside: (address of a slot, bytes to add to the value's address)
 
     There is none if an output is an input or a constant, or comes twice, as copies are needed then,
     or if an input is no plain array.
@@ -99,7 +99,7 @@ def fast_call(
         ArrayParameter(
             array.dtype,
             array.shape,
-            tuple((slot, 0) for slot in places.get(value.root, ())),
+            tuple(places.get(value.root, ())),
             writeable=number >= len(inputs),
         )
         for number, (value, array) in enumerate(rows)

@@ -12,26 +12,36 @@
 
 from __future__ import annotations
 
+import html
 import os
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
-from luban.core.errors import InputError, OptionError
+from luban.core.errors import InputError, LubanError, OptionError
 from luban.core.types import TensorType, Type
-from luban.engine.compile import Compiled, compile_graph
-from luban.frontend.onnx import Imported, import_model
-from luban.graph.evaluate import ordered_inputs
-from luban.ir.node import Graph
-from luban.native.target import named_target
+from luban.engine.arrays import as_array
+from luban.engine.artifact import Artifact, Key, model_key, stored, store
+from luban.engine.executor import Executor
+from luban.graph.bind import bind_inputs
+
+if TYPE_CHECKING:
+    import onnx
+
+    from luban.engine.compile import Compiled
+    from luban.frontend.onnx import Imported
+    from luban.ir.node import Graph
+
+    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
 
 __all__ = ["Model", "TensorInfo", "compile", "load"]
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,74 +70,169 @@ class TensorInfo:
 class Model:
     """A compiled model. Calls are safe from several threads at once.
 
+    name              what errors call it
     inputs, outputs   names, symbolic shapes and dtypes, in the model's order
+    from_cache        whether it came from the cache, without a compiler
     """
 
-    def __init__(self, compiled: Compiled, imported: Imported | None) -> None:
-        self.compiled = compiled
-        self.imported = imported
-        graph = compiled.source
+    def __init__(
+        self, executor: Executor, recompile: Callable[[], Compiled], *, from_cache: bool = False
+    ) -> None:
+        program = executor.program
+        self.name = program.name
         self.inputs = tuple(
-            TensorInfo(name, p.type)
-            for name, p in zip(graph.parameter_names, graph.parameters, strict=True)
+            TensorInfo(name, value.type)
+            for name, value in zip(program.input_names, program.inputs, strict=True)
         )
-        names = graph.result_names or tuple(f"output_{i}" for i in range(len(graph.results)))
         self.outputs = tuple(
-            TensorInfo(name, r.type) for name, r in zip(names, graph.results, strict=True)
+            TensorInfo(name, value.type)
+            for name, value in zip(program.output_names, program.outputs, strict=True)
         )
+        self.from_cache = from_cache
+        self.executor = executor
+        self._input_names = program.input_names
+        self._output_names = program.output_names
+        self._recompile = recompile
+        self._compiled: Compiled | None = None
+        self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
+
+    @property
+    def compiled(self) -> Compiled:
+        """Graphs, pass reports and kernels. A model from the cache is compiled for it first."""
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = self._recompile()
+            return self._compiled
 
     @property
     def num_threads(self) -> int:
         """Threads that one call uses at most."""
-        return self.compiled.executor.num_threads
+        return self.executor.num_threads
 
-    def __call__(self, *arrays: Any, **named: Any) -> dict[str, Any]:
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> dict[str, Any]:
         """Run the model; the outputs by name, as fresh arrays.
 
-        Inputs come in order, by keyword, or as one mapping from names. Each is a numpy array of the
-        declared dtype, anything with `__dlpack__` (no copy where it is contiguous), or nested
-        numbers. Raises InputError for a name, dtype, rank or size that does not fit.
-        """
-        values = self._ordered(arrays, named)
-        results = self.compiled.executor.run(values)
-        return {info.name: value for info, value in zip(self.outputs, results, strict=True)}
+        Inputs come in order, by keyword, or as one mapping from names (the way to give an input
+        that is called `out`). Each is a numpy array of the declared dtype, anything with
+        `__dlpack__` on the CPU (no copy where it is contiguous), or nested numbers.
 
-    def run_async(self, *arrays: Any, **named: Any) -> Future[dict[str, Any]]:
-        """Start a call on a thread of its own and return a future of its outputs."""
-        if self._workers is None:
-            self._workers = ThreadPoolExecutor(thread_name_prefix="luban-run")
-        return self._workers.submit(self, *arrays, **named)
+        out   arrays to write outputs to: a mapping from names, a sequence in order, or the array of
+              the only output. No fresh memory is used for what is contiguous and overlaps no input.
+
+        Raises InputError for a name, dtype, rank or size that does not fit.
+        """
+        if out is None and not named:
+            # A repeated call takes microseconds, so its checks are left to the bound program.
+            if len(arrays) == 1 and type(arrays[0]) is dict:
+                feeds = arrays[0]
+                given = [feeds.get(name) for name in self._input_names]
+                quick = len(feeds) == len(given)
+            else:
+                given, quick = list(arrays), True
+            if quick:
+                results = self.executor.replay(given)
+                if results is not None:
+                    return dict(zip(self._output_names, results, strict=True))
+        values = self._ordered(arrays, named)
+        outputs = self._checked_out(out)
+        try:
+            results = self.executor.run(values, out=outputs)
+        except MemoryError as error:
+            shapes = ", ".join(
+                f"{n} {list(np.shape(v))}" for n, v in zip(self._input_names, values, strict=True)
+            )
+            raise LubanError(
+                f"{self.name}: not enough memory for inputs {shapes}: {error}",
+                hint="use a smaller batch or smaller inputs",
+            ) from error
+        return dict(zip(self._output_names, results, strict=True))
+
+    def run_async(self, *arrays: Any, out: Any = None, **named: Any) -> Future[dict[str, Any]]:
+        """Start a call on another thread and return a future of its outputs.
+
+        Do not change the inputs before it is done.
+        """
+        with self._lock:
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(thread_name_prefix="luban-run")
+        return self._workers.submit(self, *arrays, out=out, **named)
 
     def _ordered(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        names = self._input_names
         if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
             named, arrays = arrays[0], ()
         if arrays and named:
-            names = [info.name for info in self.inputs]
             given = dict(zip(names, arrays, strict=False))
-            twice = given.keys() & named.keys()
-            if twice or len(arrays) > len(names):
+            if given.keys() & named.keys() or len(arrays) > len(names):
                 raise InputError(
-                    f"given {len(arrays)} inputs in order and {sorted(named)} by name, "
-                    f"expected {len(names)}: {', '.join(names)}"
+                    f"{self.name}: given {len(arrays)} inputs in order and {sorted(named)} by "
+                    f"name, expected {len(names)}: {', '.join(names)}"
                 )
             named, arrays = {**given, **named}, ()
+        types = [info.type for info in self.inputs]
         if named or not arrays:
-            named = {name: _as_array(value) for name, value in named.items()}
-            return ordered_inputs(self.compiled.source, named)
-        return ordered_inputs(self.compiled.source, [_as_array(value) for value in arrays])
+            read = {name: as_array(value, name) for name, value in named.items()}
+            return bind_inputs(self.name, names, types, read)
+        labels = (*names, *[""] * len(arrays))
+        in_order = [as_array(v, label) for v, label in zip(arrays, labels, strict=False)]
+        return bind_inputs(self.name, names, types, in_order)
+
+    def _checked_out(self, out: Any) -> list[Array | None]:
+        """One array or None for each output."""
+        if out is None:
+            return [None] * len(self.outputs)
+        names = self._output_names
+        if isinstance(out, Mapping):
+            if unknown := [name for name in out if name not in names]:
+                raise InputError(
+                    f"{self.name}: out names {', '.join(map(str, unknown))}, "
+                    f"expected some of {', '.join(names)}"
+                )
+            given = [out.get(name) for name in names]
+        else:
+            given = list(out) if isinstance(out, list | tuple) else [out]
+            if len(given) != len(names):
+                raise InputError(
+                    f"{self.name}: given {len(given)} arrays to write to, "
+                    f"expected {len(names)}: {', '.join(names)}"
+                )
+        return [
+            None if array is None else _writeable(array, info)
+            for array, info in zip(given, self.outputs, strict=True)
+        ]
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
-        return f"<luban model {self.compiled.source.name}: ({inputs}) -> ({outputs})>"
+        return f"<luban model {self.name}: ({inputs}) -> ({outputs})>"
+
+    def _repr_html_(self) -> str:
+        """A table of inputs and outputs, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{kind}</td><td>{html.escape(info.name)}</td>"
+            f"<td><code>{html.escape(str(info.type))}</code></td></tr>"
+            for kind, infos in (("input", self.inputs), ("output", self.outputs))
+            for info in infos
+        )
+        return (
+            f"<table><caption>Luban model {html.escape(self.name)}, "
+            f"{self.num_threads} thread{'s' * (self.num_threads > 1)}</caption>{rows}</table>"
+        )
 
 
-def _as_array(value: Any) -> Any:
-    """numpy arrays as they are; other array objects through DLPack, without a copy where it can be."""
-    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
-        return value
-    return np.from_dlpack(value)
+def _writeable(array: Any, info: TensorInfo) -> Array:
+    array = as_array(array, info.name)
+    if not isinstance(array, np.ndarray) or not isinstance(info.type, TensorType):
+        raise InputError(f"out {info.name!r} is a {type(array).__name__}, expected an array")
+    if array.dtype != info.type.dtype.numpy or not array.flags.writeable:
+        locked = "" if array.flags.writeable else "read-only "
+        raise InputError(
+            f"out {info.name!r} is {locked}{array.dtype}{list(array.shape)}, "
+            f"expected a writeable array of {info.type}",
+            hint=f"make it with numpy.empty(shape, {info.type.dtype.numpy.name!r})",
+        )
+    return array
 
 
 def load(path: str | os.PathLike[str], **options: Any) -> Model:
@@ -138,7 +243,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     return compile(path, **options)
 
 
-def compile(
+def compile(  # noqa: A001  # luban.compile is the name people look for
     model: Source,
     *,
     threads: int | None = None,
@@ -152,14 +257,37 @@ def compile(
     without  names of passes to leave out, as `luban explain` lists them
     shapes   input name -> sizes (numbers or symbol names), in place of the declared ones
     target   code generation target; default: this machine
+
+    A file that was compiled before comes from the cache, without a compiler.
     """
     if threads is not None and threads < 1:
         raise OptionError(f"threads={threads}, expected at least 1")
-    imported = None
-    if isinstance(model, Graph):
-        graph = model
-    else:
-        imported = import_model(model, shapes=shapes)
-        graph = imported.graph
-    chosen = named_target(target) if target is not None else None
-    return Model(compile_graph(graph, num_threads=threads, without=without, target=chosen), imported)
+    compilation = _Compilation(model, threads, tuple(without), dict(shapes or {}), target)
+    return compilation.model()
+
+
+@dataclass(frozen=True, slots=True)
+class _Compilation:
+    """A source and its options."""
+
+    source: Source
+    threads: int | None
+    without: tuple[str, ...]
+    shapes: Mapping[str, Sequence[int | str]]
+    target: str | None
+
+    def model(self) -> Model:
+        key = self._key()
+        found = stored(key, self.threads) if key is not None else None
+        if found is not None:
+            return Model(found, self.compiled, from_cache=True)
+        compiled = self.compiled()
+        if key is not None:
+            store(key, compiled)
+        made = Model(compiled.executor, self.compiled)
+        made._compiled = compiled
+        return made
+
+    def compiled(self) -> Compiled:
+        # A model from the cache runs without any of this being loaded.
+        return import_module("luban.engine.compile").compile_source()

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from luban.core.errors import OptionError
 from luban.core.registers import Registers
 from luban.engine.prepare import compute_once, fold_constants
+from luban.engine.recurrence import separate_results
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Node, map_graph, node
+from luban.ir.rewrite import Rule, rewrite
 from luban.lower.support import no_kernel
 from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
 from luban.passes.layout import choose_layouts
+from luban.passes.simplify import RULES
 
 __all__ = ["PASSES", "Pass", "PassReport", "optimise"]
 
@@ -41,6 +44,15 @@ class PassReport:
     decisions: tuple[Decision, ...]
 
 
+def _simplify(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
+    def note(by: Rule, old: Node, _new: Node) -> None:
+        decisions.append(Decision(old, True, f"{by.name}: {by.doc}"))
+
+    changed, effects = rewrite(graph, RULES, on_rewrite=note)
+    decisions.extend(Decision(d.node, False, f"{d.rule}: {d.why}") for d in effects.declined)
+    return changed
+
+
 def _layout(graph: Graph, registers: Registers, decisions: list[Decision]) -> Graph:
     changed, taken = choose_layouts(graph, registers)
     decisions.extend(taken)
@@ -61,11 +73,17 @@ def _once(graph: Graph, _registers: Registers, _decisions: list[Decision]) -> Gr
     return compute_once(graph)[0]
 
 
+def _separate(graph: Graph, _registers: Registers, _decisions: list[Decision]) -> Graph:
+    return separate_results(graph)
+
+
 PASSES: tuple[Pass, ...] = (
+    Pass("simplify", "exact algebraic rules", _simplify),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
     Pass("fold", "small results of constants become constants", _fold),
     Pass("once", "large results of constants are computed once, at load", _once),
     Pass("fuse", "one kernel for neighbouring operations", _fuse),
+    Pass("separate", "results of a recurrence's body in memory of their own", _separate),
 )
 
 
@@ -86,9 +104,7 @@ def optimise(
     return graph, reports
 
 
-def _apply(
-    each: Pass, graph: Graph, registers: Registers, reports: list[PassReport]
-) -> Graph:
+def _apply(each: Pass, graph: Graph, registers: Registers, reports: list[PassReport]) -> Graph:
     def inside(old: Node, operands: tuple[Node, ...]) -> Node:
         inner = {} if isinstance(old.op, (Fusion, Once)) else sub_graphs(old.op)
         if not inner:

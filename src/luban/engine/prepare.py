@@ -83,9 +83,7 @@ def compute_once(graph: Graph) -> tuple[Graph, int]:
     wanted.update((r, None) for r in graph.results if r in fixed and _worth(r))
     if not wanted:
         return graph, 0
-    once = {
-        n: node(Once(Graph(f"once_{i}", (), (n,))), loc=n.loc) for i, n in enumerate(wanted)
-    }
+    once = {n: node(Once(Graph(f"once_{i}", (), (n,))), loc=n.loc) for i, n in enumerate(wanted)}
     return map_graph(graph, lambda old, new: once.get(old) or rebuilt(old, new)), len(once)
 
 

@@ -93,7 +93,28 @@ class HostStep:
     call: HostCall
 
 
-Step = Launch | HostStep
+@dataclass(frozen=True, slots=True, eq=False)
+class Recurrence:
+    """Run a body of launches once for each slice of its scanned operands: a `scan` without Python.
+
+    body      inputs: carried, slices, captured; outputs: carried, stacked. All steps are launches, and
+              each output is the result of one of its own
+    operands  carried, scanned (along their first axis), captured
+    results   carried at the end, then stacked (along their first axis)
+    copies    a kernel for each carried value: what is left to do when there are no turns
+    """
+
+    node: Node | None
+    body: Program
+    num_carried: int
+    scan_reverse: tuple[bool, ...]
+    stack_reverse: tuple[bool, ...]
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    copies: tuple[LinkedKernel, ...]
+
+
+Step = Launch | HostStep | Recurrence
 
 
 @dataclass(slots=True)
@@ -118,7 +139,8 @@ class Program:
         """Runs of launches, and host steps alone: each stage of launches is one native call."""
         found: list[list[Step]] = []
         for step in self.steps:
-            if isinstance(step, Launch) and found and isinstance(found[-1][0], Launch):
+            host = isinstance(step, HostStep)
+            if not host and found and not isinstance(found[-1][0], HostStep):
                 found[-1].append(step)
             else:
                 found.append([step])
