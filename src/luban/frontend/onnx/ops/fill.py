@@ -6,10 +6,12 @@ import numpy as np
 
 from luban.core import dims
 from luban.core.dtypes import dtype
+from luban.core.types import TensorType
 from luban.frontend.onnx.arguments import axis_from, partly_known_sizes, whole_number
 from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.registry import op
 from luban.graph import build
+from luban.graph.host import counting as host_counting
 from luban.ir.node import Node
 
 __all__: list[str] = []
@@ -59,25 +61,49 @@ def number_range(ctx: NodeContext, start: Node, limit: Node, delta: Node) -> Nod
     """start, start + delta, .. before limit; f16 and bf16 are computed in f32."""
     element = start.tensor.dtype
     if element.is_integer:
-        bounds = [ctx.sizes(x) for x in (start, limit, delta)]
-        if any(b is None for b in bounds):
-            raise RunTimeValueNeeded(limit)
-        (first,), (end,), (step,) = (b for b in bounds if b is not None)
-        if isinstance(step, int) and step:
-            count = (
-                dims.ceil_div(end - first, step) if step > 0 else dims.ceil_div(first - end, -step)
-            )
-            steps = build.iota((dims.maximum(count, 0),), 0)
-            scaled = build.multiply(steps, step)
-            return build.cast(build.add(scaled, build.dimension(first)), element)
-        raise ctx.wrong(f"delta is {step}, expected a number other than 0")
-    values = [ctx.static(x) for x in (start, limit, delta)]
-    inner = np.float32 if element.bits < 32 else element.numpy
-    first_value, end_value, step_value = (v.reshape(()).astype(inner) for v in values)
-    if not step_value:
+        known = _integer_range(ctx, start, limit, delta)
+    else:
+        known = _float_range(ctx, start, limit, delta)
+    return _run_time_range(ctx, start, limit, delta) if known is None else known
+
+
+def _integer_range(ctx: NodeContext, start: Node, limit: Node, delta: Node) -> Node | None:
+    bounds = [ctx.sizes(x) for x in (start, limit, delta)]
+    if any(b is None for b in bounds):
+        return None
+    (first,), (end,), (step,) = (b for b in bounds if b is not None)
+    if not isinstance(step, int):
+        return None
+    if not step:
         raise ctx.wrong("delta is 0, expected another number")
-    length = max(int(np.ceil((end_value - first_value) / step_value)), 0)
-    return build.constant(first_value + np.arange(length).astype(inner) * step_value, element)
+    count = dims.ceil_div(end - first, step) if step > 0 else dims.ceil_div(first - end, -step)
+    places = build.iota((dims.maximum(count, 0),), 0)
+    scaled = places if step == 1 else build.multiply(places, step)
+    moved = scaled if first == 0 else build.add(scaled, build.dimension(first))
+    return build.cast(moved, start.tensor.dtype)
+
+
+def _float_range(ctx: NodeContext, start: Node, limit: Node, delta: Node) -> Node | None:
+    values = [ctx.constant_value(x) for x in (start, limit, delta)]
+    if any(v is None for v in values):
+        return None
+    element = start.tensor.dtype
+    inner = np.dtype(np.float32) if element.bits < 32 else element.numpy
+    first, end, step = (v.reshape(()).astype(inner) for v in values if v is not None)
+    if not step:
+        raise ctx.wrong("delta is 0, expected another number")
+    length = max(int(np.ceil((end - first) / step)), 0)
+    return build.constant(first + np.arange(length).astype(inner) * step, element)
+
+
+def _run_time_range(ctx: NodeContext, start: Node, limit: Node, delta: Node) -> Node:
+    """The host says how many there are; the numbers are computed like any others."""
+    element = start.tensor.dtype
+    inner = element if element.is_integer or element.bits >= 32 else dtype("f32")
+    first, end, step = (build.cast(build.reshape(x, ()), inner) for x in (start, limit, delta))
+    places = TensorType(dtype("i64"), (ctx.fresh("range"),))
+    (counted,) = ctx.host_call(host_counting.COUNT_RANGE, [first, end, step], [places])
+    return build.cast(build.add(first, build.multiply(build.cast(counted, inner), step)), element)
 
 
 @op("EyeLike", since=9)
