@@ -74,8 +74,13 @@ class Term:
 
 
 def _bracketed(value: Dim | int) -> str:
-    text = str(value)
-    return text if text.isalnum() or (text[0] == "(" and text.count("(") == 1) else f"({text})"
+    """The text of an operand: bracketed unless it is one number, symbol or bracketed term."""
+    if isinstance(value, Dim):
+        (monomial, coefficient), *others = value.terms
+        plain = not others and coefficient == 1 and len(monomial) == 1
+    else:
+        plain = value >= 0
+    return str(value) if plain else f"({value})"
 
 
 Atom = Symbol | Term

@@ -22,6 +22,8 @@ _TILES: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
     (16, 16): ((4, 2), (8, 1)),
 }
 # What a row of sums costs, by vectors, relative to 4: fewer vectors mean more loads a product.
+_FEW_ROWS = 3.7
+_PANEL_BYTES = 3 << 18
 _ROW_COST = {4: 1.0, 3: 1.0, 2: 1.02, 1: 1.2}
 
 
@@ -48,17 +50,34 @@ class Registers:
         """(rows, vectors) of the register tiles, the widest first."""
         return _TILES[self.vector_bytes, self.count]
 
-    def panel_width(self, columns: DimLike, size_bytes: int) -> int:
-        """Columns of a panel: as wide as pays, with little padding behind the last column."""
+    def panel_width(
+        self, columns: DimLike, size_bytes: int, rows: DimLike = 1 << 20, depth: DimLike = 1
+    ) -> int:
+        """Columns of a panel: as wide as pays for `rows` neighbouring rows and this depth.
+
+        Little padding behind the last column, tiles high enough to use what they read from the
+        panel, and a panel that stays in the second cache while the rows go by.
+        """
         lanes = self.lanes(size_bytes)
-        if not isinstance(columns, int):
-            return self.tiles[0][1] * lanes
 
         def cost(vectors: int) -> float:
             width = vectors * lanes
-            return -(-columns // width) * width * _ROW_COST[vectors]
+            padded = -(-columns // width) * width if isinstance(columns, int) else 1.0
+            panel_bytes = depth * width * size_bytes if isinstance(depth, int) else 0
+            far = 1.08 if panel_bytes > _PANEL_BYTES else 1.0
+            return padded * _ROW_COST[vectors] * far * self._low_tiles(rows, vectors)
 
         return min((vectors for _, vectors in self.tiles), key=cost) * lanes
+
+    def _low_tiles(self, rows: DimLike, vectors: int) -> float:
+        """What tiles of few rows cost: reading a row of the panel takes as long as _FEW rows of sums."""
+        if not isinstance(rows, int) or rows < 1:
+            return 1.0
+        limit = next(r for r, v in self.tiles if v == vectors)
+        if rows <= limit // 2:
+            limit = limit // rows * rows
+        tiles = -(-rows // limit)
+        return max(tiles * _FEW_ROWS / rows, 1.0)
 
     def tile_rows(self, width: int, size_bytes: int) -> int:
         """Rows of the register tile over panels of `width` columns."""
