@@ -117,22 +117,25 @@ class Cache:
         """
         return self._find(kind, key, trust_durable=True)
 
-    def put(self, kind: str, key: str, data: bytes | memoryview, *, durable: bool = False) -> bool:
+    def put(self, kind: str, key: str, *parts: bytes | memoryview, durable: bool = False) -> bool:
         """Store an entry; returns whether it is on disk now. It never raises for the disk's sake.
 
+        parts     the bytes, one after the other
         durable   wait until the bytes are on the device (see `map`)
         """
-        payload = memoryview(data).cast("B")
-        if self.limit_bytes == 0 or payload.nbytes + _ALIGNED_HEADER_BYTES > self.limit_bytes:
+        views = [memoryview(part).cast("B") for part in parts]
+        size = sum(view.nbytes for view in views)
+        if self.limit_bytes == 0 or size + _ALIGNED_HEADER_BYTES > self.limit_bytes:
             return False
         flags = _DURABLE if durable else 0
-        digest = hashlib.sha256(payload).digest()
-        header = _HEADER.pack(_MAGIC, FORMAT, flags, payload.nbytes, digest)
+        digest = hashlib.sha256()
+        for view in views:
+            digest.update(view)
+        header = _HEADER.pack(_MAGIC, FORMAT, flags, size, digest.digest())
+        padded = memoryview(header.ljust(_ALIGNED_HEADER_BYTES, b"\0"))
         try:
-            self._write(
-                self._path(kind, key), header.ljust(_ALIGNED_HEADER_BYTES, b"\0"), payload, durable
-            )
-            self._account(_ALIGNED_HEADER_BYTES + payload.nbytes)
+            self._write(self._path(kind, key), [padded, *views], durable)
+            self._account(_ALIGNED_HEADER_BYTES + size)
         except OSError as error:
             self._warn(error)
             return False
@@ -215,13 +218,12 @@ class Cache:
         with contextlib.suppress(OSError):
             path.unlink()
 
-    def _write(self, path: Path, header: bytes, payload: memoryview, durable: bool) -> None:
+    def _write(self, path: Path, parts: Sequence[memoryview], durable: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(header)
-                file.write(payload)
+                file.writelines(parts)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
