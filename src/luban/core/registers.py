@@ -23,6 +23,7 @@ _TILES: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
 }
 # What a row of sums costs, by vectors, relative to 4: fewer vectors mean more loads a product.
 _FEW_ROWS = 3.7
+_WAYS = 8  # of the first cache, which has 64 sets of 64 bytes
 _PANEL_BYTES = 3 << 18
 _ROW_COST = {4: 1.0, 3: 1.0, 2: 1.02, 1: 1.2}
 
@@ -51,12 +52,19 @@ class Registers:
         return _TILES[self.vector_bytes, self.count]
 
     def panel_width(
-        self, columns: DimLike, size_bytes: int, rows: DimLike = 1 << 20, depth: DimLike = 1
+        self,
+        columns: DimLike,
+        size_bytes: int,
+        rows: DimLike = 1 << 20,
+        depth: DimLike = 1,
+        row_step: DimLike = 1,
     ) -> int:
-        """Columns of a panel: as wide as pays for `rows` neighbouring rows and this depth.
+        """Columns of a panel: as wide as pays.
 
-        Little padding behind the last column, tiles high enough to use what they read from the
-        panel, and a panel that stays in the second cache while the rows go by.
+        columns     of the matrix: little padding behind the last one
+        rows        next to each other: tiles high enough to use what they read from the panel
+        depth       rows of the panel, which should stay in the second cache
+        row_step    elements from row to row: many rows must not fall on the same cache sets
         """
         lanes = self.lanes(size_bytes)
 
@@ -65,12 +73,20 @@ class Registers:
             padded = -(-columns // width) * width if isinstance(columns, int) else 1.0
             panel_bytes = depth * width * size_bytes if isinstance(depth, int) else 0
             far = 1.08 if panel_bytes > _PANEL_BYTES else 1.0
-            return padded * _ROW_COST[vectors] * far * self._low_tiles(rows, vectors)
+            clash = self._clash(row_step * size_bytes, vectors)
+            return padded * _ROW_COST[vectors] * far * clash * self._low_tiles(rows, vectors)
 
         return min((vectors for _, vectors in self.tiles), key=cost) * lanes
 
+    def _clash(self, step_bytes: DimLike, vectors: int) -> float:
+        """What rows cost whose elements fall on the same sets of the first cache."""
+        limit = next(r for r, v in self.tiles if v == vectors)
+        if not isinstance(step_bytes, int) or limit <= _WAYS:
+            return 1.0
+        return 1.5 if step_bytes % 4096 == 0 else 1.15 if step_bytes % 2048 == 0 else 1.0
+
     def _low_tiles(self, rows: DimLike, vectors: int) -> float:
-        """What tiles of few rows cost: reading a row of the panel takes as long as _FEW rows of sums."""
+        """What tiles of few rows cost: reading a panel's row takes as long as _FEW_ROWS of sums."""
         if not isinstance(rows, int) or rows < 1:
             return 1.0
         limit = next(r for r, v in self.tiles if v == vectors)

@@ -1,50 +1,54 @@
-"""Matrix products with panels: a tile of sums in registers, the whole depth at once.
+"""Products with panels, matrices and convolutions alike: a tile of sums in registers.
 
-A program owns some rows of one panel. Rows come in tiles of at most `tile_rows`: sizes known at
-compile time are cut into tiles of one height or two neighbouring ones; sizes known at run time take
-the best of a few heights, and the last tile starts early enough to end in time (its overlap is
-computed twice, with the same result). What the fusion does with each sum follows while the tile is
-still in registers.
+The tile's rows are places of the last axis before the columns (pixels of a line, rows of a matrix),
+or of the last two when lines are short. Every reduced axis is a loop; since neighbouring reduced
+axes that lie contiguously have become one axis, a matrix product has one such loop and a 3 x 3
+convolution two. A program owns some rows of one panel. What the fusion does with each sum follows
+while the tile is still in registers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.registers import Registers
-from luban.graph.ops.packed import PanelDot
+from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.ir.node import Graph
+from luban.lower.affine import Linear
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue, Rows
 from luban.lower.kernel import Kernel
-from luban.lower.nest import Group, Nest, build_nest
+from luban.lower.nest import Group, Nest, Reduction, build_nest
 from luban.lower.row_tiles import RowTiles
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
-__all__ = ["lower_panel_dot"]
+__all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
-_UNROLL = 8
+_UNROLL = 8  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
+_ONE = Group(-1, 1)  # an axis that is not there
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """Where everything of one product is.
 
-    outer      axes that pick a matrix or repeat the rows, outermost first
-    row        the axis whose neighbours share a tile; None for a single row
-    rows       a load of the left operand, at the row axis and the depth axis
-    panels     a load of the panels, of which only the batch axes' strides are taken
+    outer           axes that pick a matrix or a line, outermost first
+    line, row       the axes whose places are the rows of a tile
+    reduced         the summed axes, outermost first
+    rows, panels    loads of the operands; of the panels' offset, `panel` has no part
     """
 
     outer: tuple[Group, ...]
-    row: Group | None
+    line: Group
+    row: Group
     column_axis: int
-    depth_axis: int
+    reduced: tuple[Group, ...]
     rows: Ref
     panels: Ref
     depth: DimLike
@@ -52,47 +56,54 @@ class _Plan:
     width: int
 
 
-def lower_panel_dot(name: str, body: Graph, registers: Registers) -> Kernel:
-    """The kernel of a fusion round a `panel_dot`. Raises Declined with a reason if it has none."""
+def lower_panel_product(name: str, body: Graph, registers: Registers) -> Kernel:
+    """The kernel of a fusion round a product with panels. Raises Declined if there is none."""
     nest = build_nest(body)
-    plan = _plan(nest)
+    (reduction,) = nest.reductions
+    plan = _plan(nest, reduction)
     b = FunctionBuilder(name)
     scope = Scope(b, body, nest)
-    (reduction,) = nest.reductions
     size_bytes = reduction.accumulator.size_bytes
-    count: DimLike = 1 if plan.row is None else plan.row.size
-    tiles = RowTiles(count, registers.tile_rows(plan.width, size_bytes))
-    epilogue = Epilogue(scope, nest, reduction, tiles.tallest * plan.width)
+    limit = registers.tile_rows(plan.width, size_bytes)
+    lines = RowTiles(plan.line.size, _lines_of_tile(plan.row.size, limit))
+    rows = RowTiles(plan.row.size, limit)
+    epilogue = Epilogue(scope, nest, reduction, lines.tallest * rows.tallest * plan.width)
     lanes = min(registers.lanes(size_bytes), plan.width)
-    return _Writer(b, scope, plan, epilogue, tiles, lanes).kernel()
+    return _Writer(b, scope, plan, epilogue, lines, rows, lanes).kernel()
 
 
-def _plan(nest: Nest) -> _Plan:
-    (reduction,) = nest.reductions
+def _lines_of_tile(row: DimLike, limit: int) -> int:
+    """How many lines share a tile: several where a line has few places."""
+    return limit // row if isinstance(row, int) and 0 < row <= limit // 2 else 1
+
+
+def _plan(nest: Nest, reduction: Reduction) -> _Plan:
     node = reduction.node
-    assert isinstance(node.op, PanelDot)
+    assert isinstance(node.op, (PanelDot, PanelConvolution))
     assert reduction.factor is not None
     rows, panels = _loaded(reduction.value), _loaded(reduction.factor)
-    if rows.args or rows.offset is None or rows.offset.values:
+    if rows.args or _offset(rows).values:
         raise Declined("the left operand of the product is not in memory as it is read")
-    if panels.offset is None:
-        raise Declined("the panels of the product are not in memory")
-    column, depth = node.tensor.rank - 1, node.tensor.rank
-    panel_shape = panels.operand.tensor.shape if panels.operand is not None else ()
-    width = panel_shape[-1]
+    *_, depth, width = node.operands[1].tensor.shape
     assert isinstance(width, int)
+    column = node.tensor.rank - 1
     outer = [g for g in nest.kept if g.axis != column]
-    row = None
-    if outer and panels.offset.coefficient(outer[-1].axis) == 0:
-        row = outer.pop()
+
+    def popped() -> Group:
+        shared = outer and _offset(panels).coefficient(outer[-1].axis) == 0
+        return outer.pop() if shared else _ONE
+
+    row = popped()
+    line = popped() if row is not _ONE else _ONE
     return _Plan(
         tuple(outer),
+        line,
         row,
         column,
-        depth,
+        tuple(nest.reduced),
         rows,
         panels,
-        panel_shape[-2],
+        depth,
         node.op.columns,
         width,
     )
@@ -107,6 +118,11 @@ def _loaded(value: Ref) -> Ref:
     return value
 
 
+def _offset(load: Ref) -> Linear:
+    assert load.offset is not None
+    return load.offset
+
+
 class _Writer:
     """Writes the loops of one product."""
 
@@ -116,86 +132,131 @@ class _Writer:
         scope: Scope,
         plan: _Plan,
         epilogue: Epilogue,
-        tiles: RowTiles,
+        lines: RowTiles,
+        rows: RowTiles,
         lanes: int,
     ) -> None:
         self.b = b
         self.scope = scope
         self.plan = plan
         self.epilogue = epilogue
-        self.tiles = tiles
+        self.lines = lines
+        self.rows = rows
         self.lanes = lanes
         self.vectors = plan.width // lanes
 
     def kernel(self) -> Kernel:
-        """The finished kernel. Programs in order: matrices, panels, blocks of rows."""
+        """The finished kernel. Programs in order: matrices, panels, blocks of lines, of rows."""
         b, scope, plan = self.b, self.scope, self.plan
-        depth = plan.depth if isinstance(plan.depth, int) else 256
-        one_tile = max(depth * plan.width * self.tiles.tallest, 1)
-        per_block = max(_WORK // one_tile, 1)
-        blocks = dims.maximum(dims.ceil_div(self.tiles.num_tiles, per_block), 1)
+        rows_each, lines_each = self._grain()
+        row_blocks = dims.maximum(dims.ceil_div(self.rows.num_tiles, rows_each), 1)
+        line_blocks = dims.maximum(dims.ceil_div(self.lines.num_tiles, lines_each), 1)
         num_panels = dims.ceil_div(plan.columns, plan.width)
-        rest, block = _split(scope, b.program_id(), blocks)
+        rest, row_block = _split(scope, b.program_id(), row_blocks)
+        rest, line_block = _split(scope, rest, line_blocks)
         rest, panel = _split(scope, rest, num_panels)
         for group in reversed(plan.outer[1:]):
             rest, scope.place[group.axis] = _split(scope, rest, group.size)
         if plan.outer:
             scope.place[plan.outer[0].axis] = rest
-        row_start, panel_start = self._starts(panel)
-        for span in self.tiles.spans(scope, block, per_block, blocks):
-            with b.for_(span.first, span.last, 1) as loop, scope.inner():
-                row = span.row(loop.index)
-                sums = self._sums(row_start, panel_start, row, span.height)
-                self.epilogue.store(sums, self._rows(row), self._columns(panel))
-                loop.yield_()
-        grid = dims.num_elements((*(g.size for g in plan.outer), num_panels, blocks))
-        note = f"tiles of {self.tiles.tallest} x {plan.width} sums, {per_block} a program"
+        starts = self._starts(panel)
+        for lines in self.lines.spans(scope, line_block, lines_each, line_blocks):
+            with b.for_(lines.first, lines.last, 1) as over_lines, scope.inner():
+                line = lines.row(over_lines.index)
+                for rows in self.rows.spans(scope, row_block, rows_each, row_blocks):
+                    with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
+                        row = rows.row(over_rows.index)
+                        tile = _Tile(line, row, lines.height, rows.height)
+                        sums = self._sums(starts, tile)
+                        self.epilogue.store(sums, self._rows(tile), self._columns(panel))
+                        over_rows.yield_()
+                over_lines.yield_()
+        sizes = [g.size for g in plan.outer]
+        grid = dims.num_elements((*sizes, num_panels, line_blocks, row_blocks))
+        tile_rows = self.lines.tallest * self.rows.tallest
+        note = f"tiles of {tile_rows} x {plan.width} sums, {rows_each * lines_each} a program"
         return Kernel(b.finish_module(), tuple(scope.arguments), grid, (note,))
 
+    def _grain(self) -> tuple[int, int]:
+        """Tiles of one program: along the rows, along the lines."""
+        plan = self.plan
+        depth = plan.depth if isinstance(plan.depth, int) else 256
+        one = max(depth * plan.width * self.rows.tallest * self.lines.tallest, 1)
+        along = self.rows.num_tiles
+        wanted = max(_WORK // one, 1)
+        if not isinstance(along, int):
+            return wanted, 1
+        return min(wanted, max(along, 1)), max(wanted // max(along, 1), 1)
+
     def _starts(self, panel: Expr) -> tuple[Expr, Expr]:
-        """Where the matrix of this program starts, and where its panel does."""
+        """Where the first row of this program's matrix starts, and where its panel does."""
         scope, plan = self.scope, self.plan
-        assert plan.rows.offset is not None
-        assert plan.panels.offset is not None
-        row_start, _, _ = scope.linear(plan.rows.offset)
+        row_start, _, _ = scope.linear(_offset(plan.rows))
         start = panel * (scope.size(plan.depth) * plan.width)
-        for axis, coefficient in plan.panels.offset.axes:
+        for axis, coefficient in _offset(plan.panels).axes:
             if axis in scope.place:
                 start = start + scope.place[axis] * scope.size(coefficient)
         return row_start, start
 
-    def _sums(self, row_start: Expr, panel_start: Expr, row: Expr, height: int) -> list[list[Expr]]:
-        """Products of `height` rows with the panel, summed in order of depth."""
-        b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes
-        assert plan.rows.offset is not None
-        wide = self.epilogue.accumulator
-        step = scope.size(plan.rows.offset.coefficient(plan.depth_axis))
-        stride = scope.size(0 if plan.row is None else plan.rows.offset.coefficient(plan.row.axis))
-        first = row_start + row * stride
-        starts = [first + stride * r for r in range(height)]
-        zero = b.full((lanes,), 0.0, wide)
-        carried = [zero] * (height * self.vectors)
-        rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
-        with b.for_(0, scope.size(plan.depth), 1, carried=carried, unroll=_UNROLL) as loop:
-            here = panel_start + loop.index * plan.width
-            right = [
-                b.cast(b.load(panels, here + v * lanes, (lanes,)), wide)
-                for v in range(self.vectors)
-            ]
-            sums = []
-            for r, start in enumerate(starts):
-                left = b.cast(b.load(rows, start + loop.index * step), wide)
-                for v, column in enumerate(right):
-                    sums.append(b.fma(left, column, loop.carried[r * self.vectors + v]))
-            loop.yield_(*sums)
-        flat = loop.results
-        return [list(flat[r * self.vectors :][: self.vectors]) for r in range(height)]
+    def _sums(self, starts: tuple[Expr, Expr], tile: _Tile) -> list[list[Expr]]:
+        """Products of the tile's rows with the panel, summed in the order of the reduced axes."""
+        scope, plan = self.scope, self.plan
+        form = _offset(plan.rows)
+        along_line = scope.size(form.coefficient(plan.line.axis))
+        along_row = scope.size(form.coefficient(plan.row.axis))
+        first = starts[0] + tile.line * along_line + tile.row * along_row
+        begins = [first + along_line * i + along_row * j for i, j in tile.places()]
+        zero = self.b.full((self.lanes,), 0.0, self.epilogue.accumulator)
+        carried: Sequence[Expr] = [zero] * (len(begins) * self.vectors)
+        flat = self._reduce(begins, starts[1], carried, plan.reduced)
+        return [list(flat[r * self.vectors :][: self.vectors]) for r in range(len(begins))]
 
-    def _rows(self, row: Expr) -> Rows:
-        if self.plan.row is None:
-            return Rows(frozenset(), lambda _: {})
-        axis = self.plan.row.axis
-        return Rows(frozenset({axis}), lambda r: {axis: row + r})
+    def _reduce(
+        self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr], left: Sequence[Group]
+    ) -> Sequence[Expr]:
+        """The loops over the reduced axes `left`, from where the ones before them have led."""
+        if not left:
+            return self._products(begins, panel, carried)
+        b, scope, plan = self.b, self.scope, self.plan
+        group, *further = left
+        along = scope.size(_offset(plan.rows).coefficient(group.axis))
+        down = scope.size(_offset(plan.panels).coefficient(group.axis))
+        unroll = 1 if further else _unroll(group.size)
+        size = scope.size(group.size)
+        with b.for_(0, size, 1, carried=carried, unroll=unroll) as loop, scope.inner():
+            moved = [begin + loop.index * along for begin in begins]
+            here = panel + loop.index * down
+            loop.yield_(*self._reduce(moved, here, loop.carried, further))
+        return loop.results
+
+    def _products(self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr]) -> list[Expr]:
+        b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes
+        wide = self.epilogue.accumulator
+        rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
+        right = [
+            b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(self.vectors)
+        ]
+        sums = []
+        for r, begin in enumerate(begins):
+            left = b.cast(b.load(rows, begin), wide)
+            for v, column in enumerate(right):
+                sums.append(b.fma(left, column, carried[r * self.vectors + v]))
+        return sums
+
+    def _rows(self, tile: _Tile) -> Rows:
+        line, row = self.plan.line.axis, self.plan.row.axis
+
+        def place(number: int | Expr) -> dict[int, Expr]:
+            if tile.num_lines == 1:
+                return {row: tile.row + number}
+            above = number // tile.num_rows
+            return {
+                line: tile.line + above,
+                row: tile.row + (number - above * tile.num_rows),
+            }
+
+        self.scope.place[line] = tile.line
+        return Rows(frozenset({line, row} if tile.num_lines > 1 else {row}), place)
 
     def _columns(self, panel: Expr) -> Columns:
         plan = self.plan
@@ -205,6 +266,28 @@ class _Writer:
             full = limit % width == 0
         start = panel * width
         return Columns(plan.column_axis, start, self.lanes, self.vectors, limit, full)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """`num_lines` x `num_rows` places from (line, row) on."""
+
+    line: Expr
+    row: Expr
+    num_lines: int
+    num_rows: int
+
+    def places(self) -> list[tuple[int, int]]:
+        """(line, row) of each row of sums, relative to the first."""
+        return [(i, j) for i in range(self.num_lines) for j in range(self.num_rows)]
+
+
+def _unroll(size: DimLike) -> int:
+    """Steps in one go: a fair divisor of a known size where there is one, so that none are left."""
+    if not isinstance(size, int):
+        return _UNROLL
+    fair = [u for u in range(_UNROLL, 2, -1) if size % u == 0]
+    return fair[0] if fair else _UNROLL
 
 
 def _split(scope: Scope, value: Expr, size: DimLike) -> tuple[Expr, Expr]:

@@ -10,14 +10,22 @@ from luban.core.dims import DimLike
 from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import InternalError
 from luban.graph.ops.contract import Convolution, DotGeneral
-from luban.graph.ops.packed import PanelDot
+from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import Linear, axis_index, fixed
 from luban.lower.trace import Declined, Index, Ref, Trace
 
-REDUCING = (Reduce, ArgReduce, ReduceWindow, DotGeneral, PanelDot, Convolution)
+REDUCING = (
+    Reduce,
+    ArgReduce,
+    ReduceWindow,
+    DotGeneral,
+    PanelDot,
+    Convolution,
+    PanelConvolution,
+)
 
 __all__ = ["Group", "Nest", "Reduction", "Write", "build_nest"]
 
@@ -234,6 +242,8 @@ def _inner_sizes(node: Node) -> list[DimLike]:
             return [node.operands[0].tensor.shape[axis] for axis in op.lhs_contract]
         case PanelDot():
             return [node.operands[1].tensor.shape[-2]]
+        case PanelConvolution(window=window):
+            return [*window, node.operands[0].tensor.shape[-1]]
         case Convolution(layout="channels_first"):
             return list(node.operands[1].tensor.shape[1:])
         case Convolution():
@@ -252,6 +262,8 @@ def _contracted(
             return _dot(trace, node, out, loop)
         case PanelDot():
             return _panel_dot(trace, node, out, loop)
+        case PanelConvolution():
+            return _panel_convolution(trace, node, out, loop)
         case Convolution():
             return _convolution(trace, node, out, loop)
         case ReduceWindow() as op:
@@ -301,6 +313,24 @@ def _panel_dot(
     panel, place = trace.quotient(out[-1], panels.tensor.shape[-1])
     x = trace.value(lhs, (*out[:-1], *loop))
     y = trace.value(panels, (*out[: op.batch], panel, *loop, place))
+    return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
+
+
+def _panel_convolution(
+    trace: Trace, node: Node, out: Index, loop: Index
+) -> tuple[Ref, Ref, tuple[Ref, ...]]:
+    op, (lhs, panels) = node.op, node.operands
+    assert isinstance(op, PanelConvolution)
+    *taps, channel = loop
+    places: list[Linear] = []
+    row: Linear = fixed(0)
+    for axis, tap in enumerate(taps):
+        places.append(out[axis + 1].scaled(op.strides[axis]) + tap.scaled(op.dilation[axis]))
+        row = row.scaled(op.window[axis]) + tap
+    row = row.scaled(lhs.tensor.shape[-1]) + channel
+    panel, place = trace.quotient(out[-1], panels.tensor.shape[-1])
+    x = trace.value(lhs, (out[0], *places, channel))
+    y = trace.value(panels, (panel, row, place))
     return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
 
 

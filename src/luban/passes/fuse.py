@@ -19,7 +19,7 @@ from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.packed import PackPanels, PanelDot
+from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.graph.ops.structure import (
     BroadcastInDim,
@@ -50,7 +50,8 @@ VIEWS = (
     PackPanels,
 )
 ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
-CONTRACTIONS = (DotGeneral, PanelDot, Convolution, ReduceWindow)
+PANELLED = (PanelDot, PanelConvolution)
+CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
 KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota)
 FREE = (Parameter, Constant, DimensionSize, GetItem)
 _STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is linear in its index
@@ -131,7 +132,7 @@ class _Fuser:
         """Values that a host operation, control flow or the caller takes as they are."""
         kernel = (*KERNEL_OPS, GetItem)
         wanted = {operand for n in order if not isinstance(n.op, kernel) for operand in n.operands}
-        wanted |= {_streamed(n.operands[0]) for n in order if isinstance(n.op, PanelDot)}
+        wanted |= {_streamed(n.operands[0]) for n in order if isinstance(n.op, PANELLED)}
         return wanted | set(self.graph.results)
 
     def _start(self, n: Node, kind: str, space: Shape, axes: tuple[int, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Layout: matrix products read their right operand in panels.
+"""Layout: images with channels last, and matrix products that read their right operand in panels.
 
 `dot_general` becomes transposes, `pack_panels` and `panel_dot`. Packing constants happens once, at
 load; packing what a call computes pays when several rows use each panel.
@@ -16,6 +16,7 @@ from luban.graph.ops.contract import DotGeneral
 from luban.graph.ops.data import Constant
 from luban.graph.ops.packed import PackPanels, PanelDot
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
+from luban.passes.channels_last import channels_last
 from luban.passes.decision import Decision
 
 __all__ = ["choose_layouts"]
@@ -25,7 +26,7 @@ _FEW_ROWS = 8  # fewer rows than this do not repay packing within a call
 
 def choose_layouts(graph: Graph, registers: Registers) -> tuple[Graph, list[Decision]]:
     """The graph with operands in the layouts that kernels want, and the decisions taken."""
-    decisions: list[Decision] = []
+    graph, decisions = channels_last(graph, registers)
     constant = _constants(graph.nodes())
 
     def change(old: Node, operands: tuple[Node, ...]) -> Node:
@@ -88,7 +89,8 @@ def _in_panels(old: Node, op: DotGeneral, operands: tuple[Node, ...], registers:
         (*op.rhs_batch, *op.rhs_contract, *columns),
         (*_sizes(rhs, op.rhs_batch), depth, count),
     )
-    width = registers.panel_width(count, rhs.tensor.dtype.size_bytes)
+    total = dims.num_elements(_sizes(lhs, rows))
+    width = registers.panel_width(count, rhs.tensor.dtype.size_bytes, total, depth, depth)
     panels = node(PackPanels(width), matrix, loc=old.loc)
     product = node(PanelDot(batch, count, op.dtype), left, panels, loc=old.loc)
     return build.reshape(product, old.tensor.shape)

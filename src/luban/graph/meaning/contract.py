@@ -16,7 +16,7 @@ from luban.graph.meaning.structure import padded, resolved
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.ir.node import Op
 
-__all__ = ["MEANING", "dot_general"]
+__all__ = ["MEANING", "convolution", "dot_general"]
 
 _EXACT_IN_F64 = 2.0**53
 
@@ -71,7 +71,8 @@ def dot_general(op: DotGeneral, operands: list[Array], context: Context) -> Arra
     return _finished(result, op.dtype, context)
 
 
-def _convolution(op: Convolution, operands: list[Array], context: Context) -> Array:
+def convolution(op: Convolution, operands: list[Array], context: Context) -> Array:
+    """The cross-correlation."""
     lhs, rhs = operands
     rank = len(op.strides)
     if op.layout == "channels_last":
@@ -127,4 +128,4 @@ def _convolved(op: Convolution, x: Array, filters: Array) -> Array:
     return result.reshape(batch, outputs, *counts)
 
 
-MEANING: dict[type[Op], Meaning] = {DotGeneral: dot_general, Convolution: _convolution}
+MEANING: dict[type[Op], Meaning] = {DotGeneral: dot_general, Convolution: convolution}

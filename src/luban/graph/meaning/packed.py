@@ -6,9 +6,9 @@ import numpy as np
 
 from luban.core import dims
 from luban.graph.meaning.context import Array, Context, Meaning
-from luban.graph.meaning.contract import dot_general
-from luban.graph.ops.contract import DotGeneral
-from luban.graph.ops.packed import PackPanels, PanelDot
+from luban.graph.meaning.contract import convolution, dot_general
+from luban.graph.ops.contract import Convolution, DotGeneral
+from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
 from luban.ir.node import Op
 
 __all__ = ["MEANING"]
@@ -39,4 +39,17 @@ def _panel_dot(op: PanelDot, operands: list[Array], context: Context) -> Array:
     return dot_general(dot, [lhs, matrix], context)
 
 
-MEANING: dict[type[Op], Meaning] = {PackPanels: _pack, PanelDot: _panel_dot}
+def _panel_convolution(op: PanelConvolution, operands: list[Array], context: Context) -> Array:
+    lhs, panels = operands
+    matrix = unpacked(panels, dims.evaluate(op.columns, context.sizes))
+    filters = matrix.reshape(*op.window, lhs.shape[-1], matrix.shape[-1])
+    none, ones = (0,) * len(op.window), (1,) * len(op.window)
+    plain = Convolution(op.strides, none, none, ones, op.dilation, 1, op.dtype, "channels_last")
+    return convolution(plain, [lhs, filters], context)
+
+
+MEANING: dict[type[Op], Meaning] = {
+    PackPanels: _pack,
+    PanelDot: _panel_dot,
+    PanelConvolution: _panel_convolution,
+}

@@ -7,6 +7,7 @@ stream: panels[p, k, w] = matrix[k, p * width + w], and 0 behind the last column
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from luban.core import dims
@@ -14,11 +15,11 @@ from luban.core.dims import DimLike
 from luban.core.dtypes import DType
 from luban.core.errors import ShapeError
 from luban.core.types import TensorType, Type
-from luban.graph.infer import tensor_operand, tensor_operands
+from luban.graph.infer import tensor_operand, tensor_operands, window_size
 from luban.graph.ops.contract import differ, product_dtype
 from luban.ir.node import Op
 
-__all__ = ["OPS", "PackPanels", "PanelDot"]
+__all__ = ["OPS", "PackPanels", "PanelConvolution", "PanelDot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +82,50 @@ class PanelDot(Op):
         return TensorType(self.dtype, (*lhs.shape[:-1], self.columns))
 
 
-OPS: tuple[type[Op], ...] = (PackPanels, PanelDot)
+@dataclass(frozen=True, slots=True)
+class PanelConvolution(Op):
+    """Convolution of [N, *S, C] with panels [P, prod(window) * C, W]: [N, *S', columns], unpadded.
+
+    The panels hold the filter [*window, C, columns] as a matrix of its last axis by the others.
+    Accumulates as `dot_general` does.
+
+    >>> from luban.core.types import tensor
+    >>> from luban.core.dtypes import dtype
+    >>> op = PanelConvolution((3, 3), (2, 2), (1, 1), 40, dtype("f32"))
+    >>> op.infer(tensor("f32", 1, 9, 9, 8), tensor("f32", 3, 72, 16))
+    f32[1,4,4,40]
+    """
+
+    name: ClassVar[str] = "panel_convolution"
+    window: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    columns: DimLike
+    dtype: DType
+
+    def infer(self, *operands: Type) -> Type:
+        """Raises ShapeError for panels that do not fit the channels or the columns."""
+        lhs, panels = tensor_operands(operands, 2)
+        product_dtype(lhs, panels, self.dtype)
+        rank = len(self.window)
+        fits = lhs.rank == rank + 2 and panels.rank == 3
+        if fits:
+            depth = lhs.shape[-1] * prod(self.window)
+            expected = (dims.ceil_div(self.columns, panels.shape[-1] or 1), depth)
+            fits = not any(map(differ, expected, panels.shape[:-1]))
+        if not fits:
+            raise ShapeError(
+                f"operands are {lhs} and {panels}, expected [batch, {rank} spatial axes, channels] "
+                f"and [panels, depth, width] with a window of {list(self.window)} and panels for "
+                f"{self.columns} columns"
+            )
+        space = [
+            window_size(size, window, stride, 0, 0, dilation)
+            for size, window, stride, dilation in zip(
+                lhs.shape[1:-1], self.window, self.strides, self.dilation, strict=True
+            )
+        ]
+        return TensorType(self.dtype, (lhs.shape[0], *space, self.columns))
+
+
+OPS: tuple[type[Op], ...] = (PackPanels, PanelDot, PanelConvolution)
