@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import decimal
+import functools
 import math
+import struct
+from fractions import Fraction
 
 from luban.codegen.numbers import LN2, MathFunction, Num, fma, polynomial, split, where
-from luban.codegen.writer import Value
+from luban.codegen.writer import Value, Writer, float_bits, float_text
 
 __all__ = ["FUNCTIONS", "LOG2_E", "exponent_and_fraction", "power_of_two", "scale"]
 
@@ -105,8 +109,98 @@ def _pow_float(x: Num, y: Num) -> Num:
     return _pow_finish(x, y, narrow)
 
 
+_INTERVALS = 128
+_PIECE_BITS = 52 - 7  # mantissa bits inside one interval
+
+
+@functools.cache
+def _log_table() -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    """(1 / c, high part of log(c), the rest) for a c near the middle of each interval.
+
+    Bits are counted from those of sqrt(1/2); c is 1 where the interval holds 1. The high parts are
+    multiples of 2**-42, so adding them to a multiple of the high part of ln(2) is exact.
+    """
+    start = float_bits("double", 2.0**-0.5)
+    inverses, highs, lows = [], [], []
+    with decimal.localcontext(decimal.Context(prec=60)):
+        for number in range(_INTERVALS):
+            first = start + (number << _PIECE_BITS)
+            one = float_bits("double", 1.0)
+            inside = first <= one < first + (1 << _PIECE_BITS)
+            middle = struct.unpack("<d", struct.pack("<Q", first + (1 << (_PIECE_BITS - 1))))[0]
+            inverse = 1.0 if inside else 1.0 / middle
+            exact = Fraction(-decimal.Decimal(inverse).ln())
+            high = float(Fraction(round(exact * 2**42), 2**42))
+            inverses.append(inverse)
+            highs.append(high)
+            lows.append(float(exact - Fraction(high)))
+    return tuple(inverses), tuple(highs), tuple(lows)
+
+
+def _interval_constants(bits: Value, w: Writer) -> list[Num]:
+    """The three constants of the interval that each lane's mantissa lies in."""
+    index = w.binary("lshr", bits, w.number(_PIECE_BITS, bits))
+    index = w.binary("and", index, w.number(_INTERVALS - 1, index))
+    found = []
+    for name, numbers in zip(("inverse", "log_high", "log_low"), _log_table(), strict=True):
+        symbol = f"luban.{name}"
+        listed = ", ".join(
+            f"double {float_text('double', float_bits('double', n))}" for n in numbers
+        )
+        w.tables[symbol] = (
+            f"@{symbol} = internal constant [{_INTERVALS} x double] [{listed}], align 64"
+        )
+        found.append(Num(w, w.gather_table(symbol, "double", index)))
+    return found
+
+
+def _two_sum(a: Num, b: Num) -> tuple[Num, Num]:
+    """a + b and its rounding error, for |a| >= |b| or a = 0 (Dekker)."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def _log_in_two(x: Num) -> tuple[Num, Num]:
+    """log(x) of a positive finite f64 as a sum of two, to about 68 bits.
+
+    x = 2**e m and m = (1 + r) / (1 / c): e ln(2) + log(c) + r - r**2 / 2 + r**3 P(r). The first
+    three and the square are kept in two parts.
+    """
+    w = x.w
+    exponent, fraction = exponent_and_fraction(x)
+    m = fraction + 1.0
+    offset = w.integer(float_bits("double", 2.0**-0.5), "i64", x.value.lanes)
+    inverse, log_high, log_low = _interval_constants(w.binary("sub", m.bits(), offset), w)
+    product = m * inverse
+    r, r_low = _two_sum(product - 1.0, fma(m, inverse, -product))
+    square = r * r
+    square_low = fma(r, r, -square)
+    high, low = x.format.ln2
+    whole = fma(exponent, high, log_high)
+    total, lost = _two_sum(whole, r)
+    # Where whole is 0, r leads and the square is smaller; else whole is larger than both.
+    total, lost_more = _two_sum(total, square * -0.5)
+    rest = fma(exponent, low, log_low) + r_low - square_low * 0.5 - r * r_low
+    rest = fma(polynomial("log", r), square * r, rest) + lost + lost_more
+    return _two_sum(total, rest)
+
+
 def _pow_double(x: Num, y: Num) -> Num:
-    raise NotImplementedError
+    """|x|**y = e**(y log |x|) with log and product as sums of two."""
+    a = abs(x)
+    log, log_low = _log_in_two(a)
+    p = y * log
+    p_low = fma(y, log, -p) + y * log_low
+    infinity = float("inf")
+    edge = where(a.test("oeq", 0.0), x.like(-infinity), a)
+    ordinary = x.w.binary("and", a.test("one", 0.0), a.test("one", infinity))
+    p = where(ordinary, p, y * edge).at_least(-800.0).at_most(800.0)
+    p_low = where(abs(p).test("olt", 800.0), p_low, 0.0)
+    high, low = x.format.ln2
+    n = (p * (1 / math.log(2))).round()
+    r = fma(n, -low, fma(n, -high, p)) + p_low
+    magnitude = scale(fma(polynomial("exp", r), r * r, r) + 1.0, n)
+    return _pow_finish(x, y, magnitude)
 
 
 def power(x: Num, y: Num) -> Num:

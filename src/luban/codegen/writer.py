@@ -368,7 +368,7 @@ class Writer:
         lanes = index.lanes
         pointers = self.result(f"getelementptr {elem}, ptr @{symbol}, {index.typed}", "ptr", lanes)
         every = self.constant("true", "i1", lanes)
-        missing = self.constant("0", elem, lanes)
+        missing = Value("zeroinitializer", elem, lanes)
         name = f"llvm.masked.gather.{suffix(elem, lanes)}.v{lanes}p0"
         kind = type_text(elem, lanes)
         self.declarations[name] = f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})"

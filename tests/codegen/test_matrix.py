@@ -1,0 +1,62 @@
+"""The small matrix products against the evaluator, with and without their instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from luban.codegen import emit
+from luban.core.dtypes import DTYPES
+from luban.native.compile import assembly
+from luban.native.target import host_target, named_target
+from luban.tile import Function, FunctionBuilder
+from tests.codegen.harness import check, interesting
+
+
+def product_program(
+    name: str, rows: int, columns: int, group: int, acc: str, right: str
+) -> Function:
+    b = FunctionBuilder("product")
+    x, z, y = b.pointer("x", name), b.pointer("z", right), b.pointer("y", acc)
+    total = b.load(y, 0, (rows, columns))
+    left, panel = b.load(x, 0, (rows, group)), b.load(z, 0, (group * columns,))
+    dot = b.dot4 if group == 4 else b.dot_pair
+    b.store(y, 0, dot(total, left, panel))
+    return b.finish()
+
+
+@pytest.mark.parametrize("columns", [1, 4, 16, 28, 32])
+@pytest.mark.parametrize("name", ["i8", "u8"])
+def test_dot4(name: str, columns: int) -> None:
+    program = product_program(name, 3, columns, 4, "i32", "i8")
+    x, z = interesting(name, 12), interesting("i8", 4 * columns)
+    check(program, [x, z, interesting("i32", 3 * columns)])
+
+
+def test_dot4_of_the_largest_products_does_not_saturate() -> None:
+    program = product_program("u8", 1, 16, 4, "i32", "i8")
+    x, z = np.full(4, 255, np.uint8), np.full(64, -128, np.int8)
+    y = np.full(16, -(2**31), np.int32)
+    check(program, [x, z, y])
+
+
+@pytest.mark.skipif(not host_target().has("avx512vnni"), reason="needs AVX-512 VNNI")
+def test_dot4_is_one_instruction() -> None:
+    program = product_program("u8", 2, 32, 4, "i32", "i8")
+    assert assembly(emit(program, host_target()), host_target()).count("vpdpbusd") == 4
+
+
+@pytest.mark.parametrize("columns", [1, 8, 16, 20])
+def test_dot_pair(columns: int) -> None:
+    program = product_program("bf16", 3, columns, 2, "f32", "bf16")
+    rng = np.random.default_rng(0)
+    x, z = (rng.standard_normal(n).astype(DTYPES["bf16"].numpy) for n in (6, 2 * columns))
+    check(program, [x, z, rng.standard_normal(3 * columns).astype(np.float32)])
+
+
+@pytest.mark.parametrize("group", [4, 2])
+def test_products_compile_for_neon(group: int) -> None:
+    names = ("i8", "i32", "i8") if group == 4 else ("bf16", "f32", "bf16")
+    program = product_program(names[0], 2, 16, group, names[1], names[2])
+    target = named_target("neon")
+    assert assembly(emit(program, target), target)
