@@ -34,6 +34,7 @@ class Compiled:
     kernels: dict[Node, LinkedKernel]
     declined: dict[Node, str]
     target: Target
+    programs: dict[Graph, Program]  # the main graph's and those of control flow
 
 
 def all_graphs(graph: Graph) -> list[Graph]:
@@ -87,7 +88,15 @@ def compile_graph(
         executors[g] = Executor(programs[g], threads, run)
     _compute_once(bodies, [executors[g].program for g in graphs[:-1]], executors[prepared])
     return Compiled(
-        graph, optimised, executors[optimised], reports, lowered, kernels, declined, target
+        graph,
+        optimised,
+        executors[optimised],
+        reports,
+        lowered,
+        kernels,
+        declined,
+        target,
+        {g: programs[g] for g in graphs[:-1]},
     )
 
 

@@ -86,7 +86,8 @@ def link_kernels(
     modules = {item.name: item.kernel.module for item in lowered.values()}
     texts = [emit(module, target) for module in modules.values()]
     objects = cache.objects(texts, target)
-    libraries = {name: link([data], [name]) for name, data in zip(modules, objects, strict=True)}
+    code = dict(zip(modules, objects, strict=True))
+    libraries = {name: link([data], [name]) for name, data in code.items()}
     return {
         n: LinkedKernel(
             item.name,
@@ -95,6 +96,7 @@ def link_kernels(
             item.kernel.num_programs,
             item.scratch_bytes,
             libraries[item.name],
+            code[item.name],
         )
         for n, item in lowered.items()
     }

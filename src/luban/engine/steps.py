@@ -43,6 +43,7 @@ class LinkedKernel:
     """Machine code of one fusion: where it starts, what to bind, how many programs to run.
 
     scratch_bytes  bytes per thread behind the extra last argument; 0: there is none
+    code           the object file that has it, for the artifact
     """
 
     name: str
@@ -51,6 +52,7 @@ class LinkedKernel:
     num_programs: DimLike
     scratch_bytes: int
     library: Library
+    code: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(slots=True, eq=False)

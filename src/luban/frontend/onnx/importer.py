@@ -10,6 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -59,6 +60,7 @@ class Imported:
     metadata: Mapping[str, str]
     source: str
     assumptions: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()  # the external data that it was made from
 
 
 def import_model(
@@ -130,7 +132,8 @@ class Importer:
         named = Graph(graph.name or "main", tuple(parameters), results, tuple(wanted))
         metadata = {entry.key: entry.value for entry in self.source.model.metadata_props}
         assumptions = tuple(self.assumptions)
-        return Imported(named, values, self.opset, metadata, self.source.name, assumptions)
+        source = self.source
+        return Imported(named, values, self.opset, metadata, source.name, assumptions, source.files)
 
     def _parameters(
         self,

@@ -76,6 +76,11 @@ class Source:
     real_folder: Path | None = None
     _maps: dict[Path, np.ndarray[Any, Any]] = field(default_factory=dict)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The external data files that were read from so far."""
+        return tuple(self._maps)
+
     def array(self, tensor: TensorProto, what: str = "") -> np.ndarray[Any, Any]:
         """The tensor as an array: a view of the file if it is external, strings as `object`.
 
