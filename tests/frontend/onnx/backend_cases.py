@@ -1,7 +1,8 @@
 """The onnx package's own node tests: 1,884 small models with inputs and expected outputs.
 
-Whatever runs models (the evaluator, the compiled path) runs all of them. The cases that do not pass stand in
-`support_table.toml` with a reason; a case that passes although it stands there fails, so the table stays true.
+Whatever runs models (the evaluator, the compiled path) runs all of them. The cases that do not pass
+stand in `support_table.toml` with a reason; one that passes although it stands there fails, so the
+table stays true.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Run = Callable[[onnx.ModelProto, Sequence[Any]], Sequence[Any]]
 def cases() -> dict[str, Any]:
     """Every node test by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tests compute expected values that overflow on purpose
+        warnings.simplefilter(
+            "ignore"
+        )  # the tests compute expected values that overflow on purpose
         return {case.name: case for case in collect_testcases(None)}
 
 
@@ -84,9 +87,7 @@ def compare(got: Any, want: Any, rtol: float, atol: float) -> None:
     got, want = np.asarray(got), np.asarray(want)
     assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
-    if want.dtype.kind in "Ob":
-        np.testing.assert_array_equal(got, want)
-    elif want.dtype.kind in "iu":
+    if want.dtype.kind in "Ob" or want.dtype.kind in "iu":
         np.testing.assert_array_equal(got, want)
     elif want.dtype.kind in "fc" and want.dtype.itemsize >= 4:
         np.testing.assert_allclose(got, want, rtol, atol)

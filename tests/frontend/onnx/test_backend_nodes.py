@@ -1,4 +1,4 @@
-"""The onnx package's node tests, imported and run by the evaluator: no case is left out silently."""
+"""The onnx package's node tests, imported and run by the evaluator: none is left out silently."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from luban.frontend.onnx.scaling import dequantized, quantized
 from luban.graph import build
 from luban.ir.node import Node
 
-__all__: list[str] = []
+__all__ = ["integer_product"]
 
 
 def _real(x: Node, scale: Node, zero: Node | None) -> Node:
@@ -205,10 +205,10 @@ def matmul_integer_to_float(
     bias: Node | None = None,
 ) -> Node:
     """The integer product times both scales, plus a bias."""
-    return _integer_product(ctx, a, b, a_scale, b_scale, a_zero, b_zero, bias)
+    return integer_product(ctx, a, b, a_scale, b_scale, a_zero, b_zero, bias)
 
 
-def _integer_product(
+def integer_product(
     ctx: NodeContext,
     a: Node,
     b: Node,
@@ -218,6 +218,7 @@ def _integer_product(
     b_zero: Node | None,
     bias: Node | None,
 ) -> Node:
+    """(a - a_zero) @ (b - b_zero) * a_scale * b_scale + bias"""
     total = integer_matmul(ctx, a, b, a_zero, b_zero)
     factor = build.multiply(_one(a_scale), _one(b_scale))
     result = build.multiply(build.cast(total, factor.tensor.dtype), factor)
@@ -235,7 +236,7 @@ def dynamic_quantize_matmul(
 ) -> Node:
     """A quantised by its range, the integer product with B, times both scales, plus a bias."""
     quantised, scale, zero = dynamically_quantized(a)
-    return _integer_product(ctx, quantised, b, scale, b_scale, zero, b_zero, bias)
+    return integer_product(ctx, quantised, b, scale, b_scale, zero, b_zero, bias)
 
 
 @op("MatMulNBits", domain=MICROSOFT)

@@ -1,0 +1,300 @@
+"""Operators of com.microsoft against ONNX Runtime, which defines them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontend.onnx.one_node import Array, assert_agree, feeds, model, ours
+
+RNG = np.random.default_rng(7)
+
+
+def f32(*shape: int, scale: float = 1.0) -> Array:
+    return (RNG.standard_normal(shape) * scale).astype(np.float32)
+
+
+def u8(*shape: int) -> Array:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def i8(*shape: int) -> Array:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def scalar(value: float, element: Any = np.float32) -> Array:
+    return np.array(value, element)
+
+
+@pytest.mark.parametrize("op", ["Gelu", "QuickGelu", "FastGelu"])
+def test_activations(op: str) -> None:
+    assert_agree(op, [f32(3, 17)])
+
+
+def test_activations_with_bias() -> None:
+    assert_agree("BiasGelu", [f32(2, 3, 8), f32(8)])
+    assert_agree("FastGelu", [f32(2, 3, 8), f32(8)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transA": 1, "alpha": 0.5},
+        {"transB": 1},
+        {"transA": 1, "transB": 1},
+    ],
+)
+def test_fused_matmul(options: dict[str, Any]) -> None:
+    a, b = f32(2, 5, 5), f32(2, 5, 5)
+    assert_agree("FusedMatMul", [a, b], **options)
+
+
+def test_fused_matmul_moves_the_batch() -> None:
+    assert_agree("FusedMatMul", [f32(4, 2, 3), f32(2, 3, 5)], transBatchA=1)
+
+
+def test_fused_gemm_and_conv() -> None:
+    assert_agree("FusedGemm", [f32(3, 4), f32(4, 5), f32(5)], activation="Relu", alpha=0.5)
+    assert_agree("FusedConv", [f32(1, 3, 8, 8), f32(4, 3, 3, 3), f32(4)], activation="Relu")
+    assert_agree(
+        "FusedConv",
+        [f32(1, 3, 8, 8), f32(4, 3, 3, 3), f32(4)],
+        activation="LeakyRelu",
+        activation_params=[0.2],
+        pads=[1, 1, 1, 1],
+    )
+
+
+def test_layer_norms() -> None:
+    x, skip, gamma, beta, bias = f32(2, 3, 8), f32(2, 3, 8), f32(8), f32(8), f32(8)
+    assert_agree("SkipLayerNormalization", [x, skip, gamma, beta, bias], epsilon=1e-5)
+    given = [x, skip, gamma, beta, None]
+    assert_agree("SkipLayerNormalization", given[:4])
+    assert_agree("SkipSimplifiedLayerNormalization", [x, skip, gamma], epsilon=1e-6)
+    assert_agree("SkipSimplifiedLayerNormalization", [x, skip, gamma, bias])
+    assert_agree("SimplifiedLayerNormalization", [x, gamma], domain="", axis=-1, epsilon=1e-6)
+
+
+def test_embed_layer_norm() -> None:
+    ids = RNG.integers(0, 10, (2, 4)).astype(np.int32)
+    kinds = RNG.integers(0, 2, (2, 4)).astype(np.int32)
+    mask = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
+    tables = [f32(10, 8), f32(6, 8), f32(2, 8), f32(8), f32(8)]
+    assert_agree("EmbedLayerNormalization", [ids, kinds, *tables, mask], 2)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotary(interleaved: int) -> None:
+    places = np.array([[0, 1, 2], [3, 4, 5]], np.int64)
+    cos, sin = f32(8, 4), f32(8, 4)
+    assert_agree("RotaryEmbedding", [f32(2, 3, 16), places, cos, sin], interleaved=interleaved)
+    start = np.array([2], np.int64)
+    assert_agree("RotaryEmbedding", [f32(2, 2, 3, 8), start, cos, sin], interleaved=interleaved)
+
+
+def test_rotary_of_a_part_of_the_head() -> None:
+    places = np.array([[0, 1, 2]], np.int64)
+    given = [f32(1, 3, 16), places, f32(8, 2), f32(8, 2)]
+    assert_agree("RotaryEmbedding", given, num_heads=2, rotary_embedding_dim=4)
+
+
+MASKS: dict[str, Array | None] = {
+    "none": None,
+    "lengths": np.array([4, 2], np.int32),
+    "raw": np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32),
+    "ends and starts": np.array([4, 3, 1, 0], np.int32),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention(mask: str, causal: int) -> None:
+    given = [f32(2, 4, 6), f32(6, 24), f32(24), MASKS[mask]]
+    assert_agree("Attention", given, num_heads=2, unidirectional=causal)
+
+
+def test_attention_with_a_past_and_a_bias() -> None:
+    past = f32(2, 2, 2, 3, 4)
+    mask = np.ones((2, 5), np.int32)
+    given = [f32(2, 2, 6), f32(6, 24), f32(24), mask, past]
+    assert_agree("Attention", given, 2, num_heads=2, unidirectional=1)
+    added = [f32(2, 4, 6), f32(6, 24), f32(24), None, None, f32(2, 2, 4, 4)]
+    assert_agree("Attention", added, num_heads=2)
+
+
+def test_multi_head_attention() -> None:
+    q, k, v = f32(2, 3, 8), f32(2, 5, 8), f32(2, 5, 8)
+    assert_agree("MultiHeadAttention", [q, k, v], num_heads=2)
+    assert_agree("MultiHeadAttention", [q, k, v, f32(24)], num_heads=2, scale=0.3)
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
+    assert_agree("MultiHeadAttention", [q, k, v, None, mask], num_heads=2)
+    assert_agree("MultiHeadAttention", [q, k, v, None, None, f32(2, 2, 3, 5)], num_heads=2)
+    past = [f32(2, 2, 4, 4), f32(2, 2, 4, 4)]
+    given = [q, q, q, None, None, None, *past]
+    assert_agree("MultiHeadAttention", given, 3, num_heads=2)
+    assert_agree("MultiHeadAttention", given, 3, num_heads=2, unidirectional=1)
+
+
+def test_packed_queries_keys_and_values() -> None:
+    packed = f32(2, 3, 2, 3, 4)
+    apart = [packed[:, :, :, i].reshape(2, 3, 8) for i in range(3)]
+    got, want = (
+        ours(given, feeds(given, inputs))
+        for inputs in ([packed], apart)
+        for given in [model("MultiHeadAttention", inputs, num_heads=2)]
+    )
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("window", [-1, 2])
+@pytest.mark.parametrize("rotary", [0, 1])
+@pytest.mark.parametrize(("batch", "length"), [(1, 3), (2, 1)])
+def test_group_query_attention(window: int, rotary: int, batch: int, length: int) -> None:
+    past = 4
+    total = past + length
+    given = [
+        f32(batch, length, 64),
+        f32(batch, length, 32),
+        f32(batch, length, 32),
+        f32(batch, 2, past, 16),
+        f32(batch, 2, past, 16),
+        np.full(batch, total - 1, np.int32),
+        np.array(total, np.int32),
+    ]
+    if rotary:
+        given += [f32(16, 8), f32(16, 8)]
+    assert_agree(
+        "GroupQueryAttention",
+        given,
+        3,
+        constants=[6],
+        num_heads=4,
+        kv_num_heads=2,
+        do_rotary=rotary,
+        local_window_size=window,
+    )
+
+
+def test_group_query_attention_of_a_prompt() -> None:
+    given = [
+        f32(1, 5, 64),
+        f32(1, 5, 32),
+        f32(1, 5, 32),
+        None,
+        None,
+        np.full(1, 4, np.int32),
+        np.array(5, np.int32),
+    ]
+    assert_agree("GroupQueryAttention", given, 3, num_heads=4, kv_num_heads=2, softcap=5.0)
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_qlinear_binary(op: str) -> None:
+    scales = [scalar(0.02), scalar(0.03), scalar(0.05)]
+    zeros = [scalar(z, np.uint8) for z in (120, 130, 128)]
+    given = [u8(2, 9), scales[0], zeros[0], u8(2, 9), scales[1], zeros[1], scales[2], zeros[2]]
+    assert_agree(op, given, steps=1)
+
+
+def test_qlinear_unary() -> None:
+    x, s, z = u8(1, 4, 6, 6), scalar(0.05), scalar(128, np.uint8)
+    out = [scalar(0.004), scalar(0, np.uint8)]
+    assert_agree("QLinearSigmoid", [x, s, z, *out], steps=1, constants=[1, 2, 3, 4])
+    leaky = [x, s, z, scalar(0.04), scalar(60, np.uint8)]
+    assert_agree("QLinearLeakyRelu", leaky, steps=1, alpha=0.1, constants=[1, 2, 3, 4])
+    pooled = [x, s, z, scalar(0.04), scalar(128, np.uint8)]
+    assert_agree("QLinearGlobalAveragePool", pooled, steps=1)
+    assert_agree("QLinearAveragePool", pooled, steps=1, kernel_shape=[2, 2], strides=[2, 2])
+    soft = [u8(3, 10), s, z, scalar(1 / 256), scalar(0, np.uint8)]
+    assert_agree("QLinearSoftmax", soft, steps=1, axis=-1, opset=13, constants=[1, 2, 3, 4])
+
+
+def test_qlinear_concat() -> None:
+    s, z = [scalar(0.02), scalar(0.03)], [scalar(10, np.uint8), scalar(20, np.uint8)]
+    given = [s[1], z[1], u8(2, 3), s[0], z[0], u8(2, 4), s[1], z[1]]
+    assert_agree("QLinearConcat", given, steps=1, axis=1, constants=[0, 1, 3, 4, 6, 7])
+
+
+@pytest.mark.parametrize("element", [np.uint8, np.int8])
+def test_integer_products(element: Any) -> None:
+    a = u8(3, 8)
+    b = u8(8, 5) if element is np.uint8 else i8(8, 5)
+    zero = scalar(3, element)
+    given = [a, b, scalar(0.02), scalar(0.01), scalar(120, np.uint8), zero, f32(5)]
+    assert_agree("MatMulIntegerToFloat", given)
+    columns = [f32(3, 8), b, f32(5, scale=0.1), np.full(5, 2, element), f32(5)]
+    assert_agree("DynamicQuantizeMatMul", columns)
+
+
+def test_qgemm() -> None:
+    bias = RNG.integers(-100, 100, 5).astype(np.int32)
+    given = [u8(3, 8), scalar(0.02), scalar(100, np.uint8), i8(5, 8), scalar(0.01)]
+    given += [scalar(0, np.int8), bias]
+    assert_agree("QGemm", given, transB=1)
+    given += [scalar(0.05), scalar(120, np.uint8)]
+    assert_agree("QGemm", given, steps=1, transB=1)
+
+
+def packed(codes: Array) -> Array:
+    """4-bit codes along the last axis, the lower half of a byte first."""
+    found: Array = (codes[..., 0::2] | (codes[..., 1::2] << 4)).astype(np.uint8)
+    return found
+
+
+@pytest.mark.parametrize("zeros", ["none", "packed", "float"])
+def test_matmul_nbits(zeros: str) -> None:
+    rows, depth, block = 6, 40, 16
+    count = -(-depth // block)
+    codes = RNG.integers(0, 16, (rows, count, block)).astype(np.uint8)
+    scales = np.abs(f32(rows * count)) + 0.1
+    point: Array | None = None
+    if zeros == "packed":
+        wide = np.zeros((rows, count + count % 2), np.uint8)
+        wide[:, :count] = RNG.integers(0, 16, (rows, count))
+        point = packed(wide).reshape(-1)
+    elif zeros == "float":
+        point = RNG.integers(0, 16, rows * count).astype(np.float32)
+    given = [f32(2, 3, depth), packed(codes), scales, point]
+    options = {"K": depth, "N": rows, "bits": 4, "block_size": block}
+    constants = [1, 2, 3] if point is not None else [1, 2]
+    assert_agree("MatMulNBits", given, constants=constants, **options)
+
+
+def test_matmul_nbits_with_a_large_block() -> None:
+    """K 2048, N 4, block 512: codes 2, zero point 3, scale 0.5 of ones give -1024 each."""
+    codes = np.full((4, 4, 512), 2, np.uint8)
+    zeros = packed(np.full((4, 4), 3, np.uint8)).reshape(-1)
+    given = [np.ones((1, 2048), np.float32), packed(codes), np.full(16, 0.5, np.float32), zeros]
+    options = {"K": 2048, "N": 4, "bits": 4, "block_size": 512}
+    assert_agree("MatMulNBits", given, constants=[1, 2, 3], **options)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_dynamic_quantize_lstm(direction: str) -> None:
+    steps, batch, inputs, hidden = 4, 1, 5, 3
+    n = 2 if direction == "bidirectional" else 1
+    given = [
+        f32(steps, batch, inputs),
+        i8(n, inputs, 4 * hidden),
+        i8(n, hidden, 4 * hidden),
+        f32(n, 8 * hidden),
+        None,
+        f32(n, batch, hidden),
+        f32(n, batch, hidden),
+        None,
+        np.full(n, 0.01, np.float32),
+        np.zeros(n, np.int8),
+        np.full(n, 0.02, np.float32),
+        np.zeros(n, np.int8),
+    ]
+    assert_agree(
+        "DynamicQuantizeLSTM",
+        given,
+        3,
+        constants=[1, 2, 8, 9, 10, 11],
+        hidden_size=hidden,
+        direction=direction,
+        bound=1e-3,
+    )
