@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from luban.core.errors import LubanError
-from tests.frontend.onnx.one_node import Array, compare, run
+from tests.frontend.onnx.ops.comparison import Array, compare, run
 
 rng = np.random.default_rng(0)
 

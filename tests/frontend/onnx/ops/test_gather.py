@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from luban.core.errors import LubanError
-from tests.frontend.onnx.one_node import Array, compare, run
+from tests.frontend.onnx.ops.comparison import Array, compare, run
 
 rng = np.random.default_rng(3)
 SMALLER = {0: (3, 5, 6), 1: (4, 4, 6), -1: (4, 5, 2)}

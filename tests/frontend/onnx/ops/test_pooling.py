@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from luban.core.errors import LubanError
-from tests.frontend.onnx.one_node import Array, compare, run
+from tests.frontend.onnx.ops.comparison import Array, compare, run
 
 rng = np.random.default_rng(1)
 GEOMETRY = [(3, 3, 1, 5), (2, 2, 1, 17), (4, 4, 2, 9), (3, 2, 0, 8), (2, 3, 1, 11)]

@@ -9,7 +9,7 @@ from onnx import helper
 
 from luban.core.errors import LubanError
 from luban.frontend.onnx import import_model
-from tests.frontend.onnx.one_node import SYMBOLIC, Array, compare, graph_of, model, run
+from tests.frontend.onnx.ops.comparison import SYMBOLIC, Array, compare, graph_of, model, run
 
 rng = np.random.default_rng(5)
 

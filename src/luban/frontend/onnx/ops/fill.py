@@ -162,12 +162,14 @@ def hann_window(ctx: NodeContext, size: Node) -> Node:
 
 
 def _window(ctx: NodeContext, size: Node, weights: tuple[float, ...]) -> Node:
+    element = ctx.dtype("output_datatype", dtype("f32"))
+    if ctx.constant_value(size) is None:
+        raise RunTimeValueNeeded(size, [TensorType(element, (ctx.fresh("window"),))])
     count = whole_number(ctx, size)
     span = max(count if ctx.int("periodic", 1) else count - 1, 1)
     angle = 2 * np.pi * np.arange(count) / span
     values = sum(w * np.cos(k * angle) for k, w in enumerate(weights))
-    code = ctx.dtype("output_datatype", dtype("f32"))
-    return build.constant(np.asarray(values, np.float64), code)
+    return build.constant(np.asarray(values, np.float64), element)
 
 
 @op("MelWeightMatrix", since=17)
@@ -180,6 +182,12 @@ def mel_weight_matrix(
     upper_edge_hertz: Node,
 ) -> Node:
     """Triangles, equally wide in mel, over a spectrum: [dft_length // 2 + 1, num_mel_bins]."""
+    element = ctx.dtype("output_datatype", dtype("f32"))
+    given = (num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
+    for value in given:
+        if ctx.constant_value(value) is None:
+            shape = (ctx.fresh("frequencies"), ctx.fresh("bins"))
+            raise RunTimeValueNeeded(value, [TensorType(element, shape)])
     bins, length, rate = (whole_number(ctx, x) for x in (num_mel_bins, dft_length, sample_rate))
     low, high = (float(ctx.static(x).reshape(())) for x in (lower_edge_hertz, upper_edge_hertz))
     mel_low, mel_high = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
@@ -199,4 +207,4 @@ def mel_weight_matrix(
         if middle != right:
             falling = (rows >= middle) & (rows < right)
             matrix[falling, i] = (right - rows[falling]) / (right - middle)
-    return build.constant(matrix, ctx.dtype("output_datatype", dtype("f32")))
+    return build.constant(matrix, element)
