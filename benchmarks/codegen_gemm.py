@@ -93,9 +93,8 @@ def report(target: Target) -> None:
         arrays = [aligned(rows * K), aligned(K * columns), aligned(rows * columns)]
         rate = 2 * rows * columns * K / best_seconds(program, arrays, target, 500)
         spilled = count_spills(assembly(emit(program, target), target))
-        print(
-            f"  {rows:>2} x {columns:<3} {rate / 1e9:6.0f} GFLOP/s {rate / peak:6.0%}  {spilled} spills"
-        )
+        share = f"{rate / 1e9:6.0f} GFLOP/s {rate / peak:6.0%}"
+        print(f"  {rows:>2} x {columns:<3} {share}  {spilled} spills")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 from mpmath import mpf
 
@@ -22,7 +22,7 @@ Function = Callable[[mpf], mpf]
 
 @dataclass(frozen=True)
 class Fit:
-    """Approximate `function` on [low, high]; `weight` turns its error into one of the final result."""
+    """`function` on [low, high]; `weight` turns an error of it into one of the final result."""
 
     name: str
     what: str
@@ -38,10 +38,12 @@ def odd(function: Function) -> Function:
 
 
 def odd_weight(function: Function) -> Function:
+    """What an error of `odd(function)` becomes relative to the function."""
     return lambda z: mpmath.sqrt(z) ** 3 / function(mpmath.sqrt(z))
 
 
 def erf_tail(t: mpf) -> mpf:
+    """q with erf(t) = 1 - exp(-t - t q)."""
     return -mpmath.log(mpmath.erfc(t)) / t - 1
 
 
@@ -60,7 +62,7 @@ FITS = [
         lambda r: (mpmath.exp(r) - 1 - r) / r**2,
         -HALF_LN2,
         HALF_LN2,
-        lambda r: abs(r),
+        abs,
     ),
     Fit(
         "log",
@@ -132,7 +134,7 @@ FITS = [
 ERF_TAIL = {
     "float": [Fit("erf_tail", "q(t)", erf_tail, mpf("0.93"), mpf(4), erf_tail_weight)],
     "double": [
-        Fit("erf_tail", "q(t - 1.625), t <= 2.3125", erf_tail, mpf("0.93"), mpf("2.32"), erf_tail_weight),
+        Fit("erf_tail", "q(t - 1.625)", erf_tail, mpf("0.93"), mpf("2.32"), erf_tail_weight),
         Fit("erf_tail_far", "q(t - 4.125)", erf_tail, mpf("2.31"), mpf(6), erf_tail_weight),
     ],
 }  # fmt: skip
@@ -141,6 +143,7 @@ GOAL = {"float": mpf(2) ** -27, "double": mpf(2) ** -57}
 
 
 def chebyshev_nodes(count: int, low: mpf, high: mpf) -> list[mpf]:
+    """Points that crowd towards both ends."""
     centre, half = (low + high) / 2, (high - low) / 2
     return [centre - half * mpmath.cos(mpmath.pi * i / (count - 1)) for i in range(count)]
 
@@ -200,6 +203,7 @@ def best(fit: Fit, elem: str) -> tuple[list[mpf], mpf]:
 
 
 def rounded(value: mpf, elem: str) -> str:
+    """The coefficient in its format, as Python writes it."""
     exact = float(np.float32(float(value))) if elem == "float" else float(value)
     return repr(exact)
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from luban.codegen import emit, scratch_bytes
+from luban.core.dtypes import dtype
 from luban.native.compile import assembly, compile_object, count_spills
 from luban.native.link import link
 from luban.native.target import Target, host_target, named_target
-from luban.core.dtypes import dtype
 from luban.tile import Function, Module
 from luban.tile.evaluate import run
 
@@ -113,31 +113,27 @@ def assert_same_bits(got: Array, wanted: Array, where: str) -> None:
 
 
 def interesting(name: str, count: int, seed: int = 0) -> Array:
-    """Numbers of a dtype with its corners among them: limits, zeros, NaN, infinities, subnormals."""
+    """Numbers of a dtype, corners among them: limits, zeros, NaN, infinities, subnormals."""
     elem = dtype(name)
     rng = np.random.default_rng(seed)
     if elem.kind == "bool":
         return rng.integers(0, 2, count).astype(np.bool_)
     bits = rng.integers(0, 1 << min(elem.bits, 62), count, dtype=np.uint64)
-    raw = bits.astype(f"u{elem.size_bytes}").view(elem.numpy)
+    raw: Array = bits.astype(f"u{elem.size_bytes}").view(elem.numpy)
+    corners: Array
     if elem.is_integer and elem.bits >= 8:
         small = rng.integers(0 if elem.kind == "uint" else -9, 10, count).astype(elem.numpy)
-        result = np.where(rng.random(count) < 0.5, raw, small)
-        corners = [elem.lowest, elem.highest, 0, 1, elem.highest - 1, elem.highest // 2]
-        corners += [-1] if elem.kind == "int" else []
+        limits = [elem.lowest, elem.highest, 0, 1, elem.highest - 1, elem.highest // 2]
+        corners = np.array([*limits, *([-1] if elem.kind == "int" else [])], elem.numpy)
     elif elem.is_float and elem.bits >= 16:
         with np.errstate(all="ignore"):
             small = (rng.standard_normal(count) * 4).astype(elem.numpy)
-            corners = np.array(
-                [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -2.5, 3.5, 1e-7, 7e4]
-            )
-            corners = [
-                *corners.astype(elem.numpy),
-                *np.array([1, 0x8001]).astype(f"u{elem.size_bytes}").view(elem.numpy),
-            ]
-        result = np.where(rng.random(count) < 0.5, raw, small)
+            plain = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -2.5, 3.5, 1e-7, 7e4])
+            subnormal = np.array([1, 0x8001]).astype(f"u{elem.size_bytes}").view(elem.numpy)
+            corners = np.concatenate([plain.astype(elem.numpy), subnormal])
     else:
         return raw
+    result: Array = np.where(rng.random(count) < 0.5, raw, small).astype(elem.numpy)
     places = rng.permutation(count)[: len(corners)]
     result[places] = corners[: len(places)]
-    return result.astype(elem.numpy)
+    return result

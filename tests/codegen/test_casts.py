@@ -38,7 +38,8 @@ def halfway(source: str, count: int) -> Array:
     values = np.where(rng.random(count) < 0.3, bounds, ties) * (1 + nudge)
     values *= rng.choice([1.0, -1.0], count)
     with np.errstate(all="ignore"):
-        return values.astype(elem.numpy)
+        result: Array = values.astype(elem.numpy)
+    return result
 
 
 @pytest.mark.parametrize("saturate", [True, False])

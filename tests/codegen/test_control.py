@@ -46,9 +46,8 @@ def test_nested_loops_and_invariant_addresses() -> None:
             at = rows.index * n + columns.index
             columns.yield_(total + b.load(x, at, (4,)) + b.load(x, at + n, (4,)))
         b.store(y, rows.index * 4, columns.results[0])
-        with b.if_(rows.index > 1) as branch:
-            with branch.then():
-                b.store(y, rows.index * 4 + n, b.load(x, rows.index * n, (4,)))
+        with b.if_(rows.index > 1) as branch, branch.then():
+            b.store(y, rows.index * 4 + n, b.load(x, rows.index * n, (4,)))
     check(b.finish(), [interesting("f32", 256), np.zeros(64, np.float32), 5, 16])
 
 
@@ -71,17 +70,16 @@ def test_if_yields_tiles() -> None:
 def test_branch_inside_a_loop_inside_a_branch() -> None:
     b = FunctionBuilder("mixed")
     x, y, n = b.pointer("x", "i32"), b.pointer("y", "i32"), b.scalar("n")
-    with b.if_(n > 0) as outer:
-        with outer.then():
-            with b.for_(0, n, 1, carried=[b.full((8,), 0, "i32")]) as loop:
-                (total,) = loop.carried
-                with b.if_((loop.index % 2).eq(0)) as inner:
-                    with inner.then():
-                        inner.yield_(total + b.load(x, loop.index, (8,)))
-                    with inner.otherwise():
-                        inner.yield_(total - b.load(x, loop.index * 2, (8,)))
-                loop.yield_(inner.results[0])
-            b.store(y, n, loop.results[0])
+    with b.if_(n > 0) as outer, outer.then():
+        with b.for_(0, n, 1, carried=[b.full((8,), 0, "i32")]) as loop:
+            (total,) = loop.carried
+            with b.if_((loop.index % 2).eq(0)) as inner:
+                with inner.then():
+                    inner.yield_(total + b.load(x, loop.index, (8,)))
+                with inner.otherwise():
+                    inner.yield_(total - b.load(x, loop.index * 2, (8,)))
+            loop.yield_(inner.results[0])
+        b.store(y, n, loop.results[0])
     for given in (-1, 0, 1, 6):
         check(b.finish(), [interesting("i32", 64), np.zeros(32, np.int32), given])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ N = 30  # chunks of 16, 8, 4 and 2, or fewer
 ROUNDS = 32
 
 
-def unary_program(name: str, kinds: list[str], results: str | None = None) -> Function:
+def unary_program(name: str, kinds: list[Any], results: str | None = None) -> Function:
     b = FunctionBuilder("unary")
     x = b.pointer("x", name)
     y = b.pointer("y", results or name)
@@ -29,7 +31,7 @@ def unary_program(name: str, kinds: list[str], results: str | None = None) -> Fu
     return b.finish()
 
 
-def binary_program(name: str, kinds: list[str]) -> Function:
+def binary_program(name: str, kinds: list[Any]) -> Function:
     b = FunctionBuilder("binary")
     x, z, y = (b.pointer(letter, name) for letter in "xzy")
     at = b.program_id() * N
@@ -39,7 +41,7 @@ def binary_program(name: str, kinds: list[str]) -> Function:
     return b.finish()
 
 
-def kinds_of(table: dict[str, tuple[str, str]], name: str) -> list[str]:
+def kinds_of(table: dict[str, tuple[str, str]], name: str) -> list[Any]:
     exact = [k for k in table if k not in FUNCTIONS or k in EXACT_MATHS]
     found = [k for k in exact if accepts(table[k][0], DTYPES[name])]
     return [k for k in found if k not in ("is_nan", "is_inf")]
@@ -72,7 +74,7 @@ def test_binary(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "bool"])
 def test_compare_and_select(name: str) -> None:
-    predicates = ["eq", "ne"] if name == "bool" else ["eq", "ne", "lt", "le", "gt", "ge"]
+    predicates: list[Any] = ["eq", "ne"] if name == "bool" else ["eq", "ne", "lt", "le", "gt", "ge"]
     b = FunctionBuilder("compare")
     x, z = b.pointer("x", name), b.pointer("z", name)
     flags, chosen = b.pointer("flags", "bool"), b.pointer("chosen", name)
@@ -117,7 +119,7 @@ def test_scalars(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["min", "max"])
 @pytest.mark.parametrize("constant", [0.0, -0.0, 1.5, float("inf"), float("nan")])
-def test_extreme_against_a_constant(kind: str, constant: float) -> None:
+def test_extreme_against_a_constant(kind: Any, constant: float) -> None:
     b = FunctionBuilder("clip")
     x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
     value = b.load(x, 0, (N,))

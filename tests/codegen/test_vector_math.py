@@ -26,7 +26,8 @@ BINARY = {"pow", "atan2", "rem"}
 
 def _logistic(x: Array) -> Array:
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, small) / (1 + small)
+    result: Array = np.where(x >= 0, 1, small) / (1 + small)
+    return result
 
 
 REFERENCE: dict[str, Callable[..., Array]] = {
@@ -71,7 +72,9 @@ def function_program(kind: str, name: str) -> Function:
 
 
 def error_ulp(got: Array, exact: Array) -> Array:
-    """Distance in units of the last place of the rounded exact result; inf where kind or sign is wrong."""
+    """Distance in units of the last place of the rounded exact result; inf where kind or sign is
+    wrong.
+    """
     with np.errstate(all="ignore"):
         rounded = exact.astype(got.dtype)
         unit = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, 1)))
@@ -136,7 +139,7 @@ def test_result_does_not_depend_on_the_chunk(kind: str) -> None:
     def apply(shape: tuple[int, ...], at: int) -> None:
         value, other = b.load(x, at, shape), b.load(z, at, shape)
         known = (value, other) if kind in BINARY else (value,)
-        result = b.binary(kind, *known) if kind in BINARY else b.unary(kind, *known)  # type: ignore
+        result = b.binary(kind, *known) if kind in BINARY else b.unary(kind, *known)  # type: ignore[arg-type]
         b.store(y, (32 if shape == (32,) else 0) + at, result)
 
     apply((32,), 0)

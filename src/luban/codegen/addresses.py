@@ -138,7 +138,7 @@ class Addresses:
     # Addresses
 
     def advance(self, pointer: Value, index: Value, size_bytes: int) -> tuple[Value, int]:
-        """(pointer, constant bytes) of element `index`; the constant part of the index stays apart."""
+        """(pointer, constant bytes) of element `index`, whose constant part stays apart."""
         base, constant = self.split(index)
         if base is not None:
             pointer = self._once(f"getelementptr i{8 * size_bytes},", "ptr", pointer, base)

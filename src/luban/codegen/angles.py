@@ -48,8 +48,8 @@ def _reduce(x: Num) -> tuple[Num, Value]:
 def _reduce_large(x: Num) -> tuple[Num, Value]:
     """The same for |x| >= 1 of any size; NaN for infinities and NaN.
 
-    |x| = m 2**e with a whole m. Three words of 2 / pi, from the digit of weight 2**(1 - e) on, times
-    m give the angle in quarter turns modulo 4 as a fixed-point number: two bits, then the fraction.
+    |x| = m 2**e with a whole m. Three words of 2 / pi, from the digit of weight 2**(1 - e) on,
+    times m give the angle in quarter turns modulo 4, in fixed point: two bits, then the fraction.
     """
     w, form = x.w, x.format
     word, wide = form.bits, f"i{2 * form.bits}"
@@ -184,7 +184,7 @@ def _arc_sine_parts(x: Num) -> tuple[Value, Num]:
 
 
 def asin(x: Num) -> Num:
-    """pi / 2 - 2 asin(sqrt((1 - |x|) / 2)) above 1/2."""
+    """Above 1/2, pi / 2 less twice the arc sine of sqrt((1 - |x|) / 2)."""
     large, p = _arc_sine_parts(x)
     high, low, _ = x.format.half_pi
     y = where(large, (high - (p + p)) + low, p)
@@ -209,7 +209,7 @@ def _arc_tangent(t: Num) -> Num:
 
 
 def atan(x: Num) -> Num:
-    """pi / 2 - atan(1 / |x|) above 1."""
+    """Above 1, pi / 2 less the arc tangent of 1 / |x|."""
     t = abs(x)
     large = t.test("ogt", 1.0)
     p = _arc_tangent(where(large, 1.0 / t, t))

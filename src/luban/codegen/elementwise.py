@@ -167,6 +167,7 @@ def emit_binary(op: Binary, f: Emitter, operation: Operation) -> Sequence[Regist
 
 
 def float_binary(kind: str, f: Emitter, dtype: DType) -> PartFunction:
+    """The function of two parts of a float type, rounding included."""
     w = f.w
     if kind in _FLOAT_BINARY:
         opcode = _FLOAT_BINARY[kind]

@@ -32,9 +32,8 @@ class ModuleContext:
     """What the functions of one module share.
 
     symbols         tile function name -> LLVM function name
-    scratch_offsets per function: byte offset of each `Scratch` operation in the thread's scratch
-    memory
-    parts           text of global tables and of out-of-line functions by symbol, in order of first use
+    scratch_offsets byte offset of each `Scratch` operation in the thread's scratch memory
+    parts           text of tables and out-of-line functions by symbol, in order of first use
     """
 
     target: Target

@@ -94,7 +94,7 @@ def _multiply_high(w: Writer, signed: bool, a: Value, b: Value) -> Value:
 
 
 def _divide(w: Writer, kind: str, signed: bool, a: Value, b: Value) -> Value:
-    """Quotient towards zero, or remainder; x / 0 = 0, x rem 0 = 0, min / -1 = min, min rem -1 = 0."""
+    """Quotient towards zero, or remainder: x / 0 = x rem 0 = min rem -1 = 0, min / -1 = min."""
     if b.is_constant and _safe_divisor(b):
         return w.binary(_opcode(kind, signed), a, b)
     if a.lanes and BITS[a.elem] <= 32:

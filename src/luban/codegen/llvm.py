@@ -47,9 +47,8 @@ def emit(program: Module | Function, target: Target) -> str:
     texts = [_function(context, function) for function in module.functions]
     texts += [_entry(context, total), _range_entry(context, total)]
     attributes = f"attributes #0 = {{ {target.function_attributes} }}"
-    blocks = [*texts[: len(module.functions)], *texts[len(module.functions) :]]
     declarations = "\n".join(sorted(context.declarations.values()))
-    return "\n\n".join([*blocks, *context.parts.values(), declarations, attributes]) + "\n"
+    return "\n\n".join([*texts, *context.parts.values(), declarations, attributes]) + "\n"
 
 
 def scratch_bytes(program: Module | Function) -> int:
@@ -133,8 +132,8 @@ def _load_arguments(context: ModuleContext, w: Writer, total: int) -> list[Value
             values.append(w.load(where, "ptr", 0, 8))
         elif kind.shape:
             raise InternalError(
-                f"{context.module.entry} has a tile parameter {param.name}: only functions that are "
-                "called may, a kernel takes pointers and scalars"
+                f"{context.module.entry} has a tile parameter {param.name}: a kernel takes "
+                "pointers and scalars, only functions that are called take tiles"
             )
         else:
             stored = w.load(where, memory_elem(kind.dtype), 0, 8)

@@ -49,7 +49,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """The elements of one part: addresses, mask (None: all), alignment in bytes of the first one."""
+    """The elements of one part: addresses, mask (None: all), alignment of the first in bytes."""
 
     addresses: Sequence[Address]
     mask: Value | None
@@ -228,19 +228,19 @@ def _load_chunk(f: Emitter, dtype: DType, piece: _Chunk, other: Value | None) ->
 
 
 def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Value:
-    """Masked-off lanes touch nothing. A scalar becomes a vector of one, which LLVM makes a branch."""
+    """Masked-off lanes touch nothing. A scalar is a vector of one, which LLVM makes a branch."""
     w = f.w
     elem, elem_bytes = memory_elem(dtype), memory_bytes(dtype)
     lanes = piece.size
     mask = _as_vector(f, piece.mask)
     kind = type_text(elem, lanes)
-    nothing = "zeroinitializer"
+    tail = f"{mask.typed}, {kind} zeroinitializer"
     if piece.is_run(elem_bytes):
         pointer = f.addresses.displace(*piece.addresses[0])
         name = f"llvm.masked.load.v{lanes}{_short(elem)}.p0"
         w.declarations[name] = f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})"
         loaded = w.result(
-            f"call {kind} @{name}(ptr align {piece.align} {pointer.text}, {mask.typed}, {kind} {nothing})",
+            f"call {kind} @{name}(ptr align {piece.align} {pointer.text}, {tail})",
             elem,
             lanes,
         )
@@ -249,8 +249,7 @@ def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Val
         name = f"llvm.masked.gather.v{lanes}{_short(elem)}.v{lanes}p0"
         w.declarations[name] = f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
         loaded = w.result(
-            f"call {kind} @{name}(<{lanes} x ptr> align {elem_bytes} {pointers.text}, {mask.typed}, "
-            f"{kind} {nothing})",
+            f"call {kind} @{name}(<{lanes} x ptr> align {elem_bytes} {pointers.text}, {tail})",
             elem,
             lanes,
         )
@@ -362,9 +361,8 @@ def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
         pointer = f.addresses.displace(*piece.addresses[0])
         name = f"llvm.masked.store.v{lanes}{_short(value.elem)}.p0"
         w.declarations[name] = f"declare void @{name}({kind}, ptr, <{lanes} x i1>)"
-        w.line(
-            f"call void @{name}({value.typed}, ptr align {piece.align} {pointer.text}, {mask.typed})"
-        )
+        where = f"ptr align {piece.align} {pointer.text}"
+        w.line(f"call void @{name}({value.typed}, {where}, {mask.typed})")
         return
     pointers = _pointer_vector(f, piece.addresses)
     name = f"llvm.masked.scatter.v{lanes}{_short(value.elem)}.v{lanes}p0"

@@ -31,8 +31,8 @@ PI = Fraction("3.141592653589793238462643383279502884197169399375105820974944592
 class Format:
     """An IEEE format that maths is done in.
 
-    ln2, half_pi  as sums of numbers of the format, largest first; the first of ln2 has zeros at its end, so that its product
-                  with an exponent is exact
+    ln2, half_pi  as sums of numbers of the format, largest first; the first of ln2 has zeros at its
+                  end, so that its product with an exponent is exact
     """
 
     elem: str

@@ -28,8 +28,8 @@ def emits(op_class: type[TileOp]) -> Callable[[F], F]:
     def register(function: F) -> F:
         if op_class in EMITTERS:
             raise InternalError(
-                f"{op_class.__name__} is emitted twice: by {EMITTERS[op_class].__qualname__} and by "
-                f"{function.__qualname__}; remove one of the two @emits({op_class.__name__})"
+                f"{op_class.__name__} is emitted twice: by {EMITTERS[op_class].__qualname__} and "
+                f"by {function.__qualname__}; remove one of the two @emits({op_class.__name__})"
             )
         EMITTERS[op_class] = function
         return function
@@ -38,7 +38,7 @@ def emits(op_class: type[TileOp]) -> Callable[[F], F]:
 
 
 def emitter_of(op: TileOp) -> EmitFunction:
-    """The emit function of `op`. Raises InternalError that says which file to edit if none exists."""
+    """The emit function of `op`. Raises InternalError, with the file to edit, if there is none."""
     found = EMITTERS.get(type(op))
     if found is None:
         kind = type(op).__name__

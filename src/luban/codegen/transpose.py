@@ -11,7 +11,7 @@ __all__ = ["transpose_square"]
 def transpose_square(
     w: Writer, source: RegisterTile, permutation: tuple[int, ...], lanes: int
 ) -> RegisterTile | None:
-    """The transpose of a matrix that is cut into squares of `lanes`; None where that does not fit."""
+    """The transpose of a matrix made of squares of `lanes`; None where that does not fit."""
     if permutation != (1, 0) or source.constant is not None or source.uniform is not None:
         return None
     rows, columns = source.shape

@@ -142,7 +142,7 @@ def _log_sum(exponent: Num, f: Num, correction: Num) -> Num:
 
 
 def log(x: Num) -> Num:
-    """x = 2**e (1 + f): e ln(2) + log(1 + f)."""
+    """e ln(2) and the logarithm of 1 + f, where x = 2**e (1 + f)."""
     exponent, f = powers.exponent_and_fraction(x)
     return _log_finish(x, _log_sum(exponent, f, _log_correction(f)))
 

@@ -65,7 +65,7 @@ def float_text(elem: str, bits: int) -> str:
 
 
 def float_bits(elem: str, value: float) -> int:
-    """The bits of `value` rounded to `elem`, which is "float" or "double"; too large is infinity."""
+    """The bits of `value` rounded to "float" or "double"; too large is infinity."""
     if elem == "double":
         return int(struct.unpack("<Q", struct.pack("<d", value))[0])
     try:
@@ -147,7 +147,7 @@ class Writer:
         self.block = label
 
     def write_deferred(self) -> None:
-        """Append the instructions that wait for their first use: memory is about to change, or the block ends."""
+        """Append what waits for its first use: memory may change now, or the block ends."""
         waiting, self.deferred = self.deferred, []
         for write in waiting:
             write()
