@@ -1,0 +1,1 @@
+"""Whole models on every path that can run them."""

@@ -1,0 +1,80 @@
+"""Reports about quantised models (CASES section 4)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conformance.case import PATHS, Case, check
+
+
+def quantise_case(
+    report: str,
+    what: str,
+    dtype: type[np.floating[Any]],
+    x: list[float],
+    scale: float,
+    y: list[int],
+) -> Case:
+    """QuantizeLinear to int8 without a zero point, in the float type of the input."""
+    name = {np.float16: "float16", np.float32: "float"}[dtype]
+    return Case(
+        report,
+        what,
+        f"g ({name}[n] x, {name} scale, int8 zero) => (int8[n] y) "
+        "{ y = QuantizeLinear(x, scale, zero) }",
+        {"x": np.array(x, dtype), "scale": np.array(scale, dtype), "zero": np.array(0, np.int8)},
+        (np.array(y, np.int8),),
+    )
+
+
+CASES = [
+    Case(
+        "Q2",
+        "pair sums of unsigned by signed bytes do not saturate",
+        "g (uint8[1, 2] a, int8[2, 1] b) => (int32[1, 1] y) { y = MatMulInteger(a, b) }",
+        {"a": np.array([[255, 255]], np.uint8), "b": np.array([[127], [127]], np.int8)},
+        (np.array([[64770]], np.int32),),
+    ),
+    Case(
+        "Q2",
+        "long sums of unsigned by signed bytes are exact",
+        "g (uint8[m, k] a, int8[k, n] b) => (int32[m, n] y) { y = MatMulInteger(a, b) }",
+        {"a": np.full((5, 333), 255, np.uint8), "b": np.full((333, 37), -128, np.int8)},
+        (np.full((5, 37), -128 * 255 * 333, np.int32),),
+    ),
+    Case(
+        "Q2",
+        "quantised convolution of large inputs",
+        "g (uint8[1, 4, 8, 8] x, int8[3, 4, 3, 3] w) => (int8[1, 3, h, h] y) "
+        "<float one = {1}, float small = {0.001}, uint8 zx = {0}, int8 z = {0}> "
+        "{ y = QLinearConv(x, one, zx, w, small, z, one, z) }",
+        {"x": np.full((1, 4, 8, 8), 250, np.uint8), "w": np.full((3, 4, 3, 3), 12, np.int8)},
+        (np.full((1, 3, 6, 6), 108, np.int8),),
+    ),
+    quantise_case(
+        "Q5",
+        "halves divide before they round",
+        np.float16,
+        [0.05002, -0.05002],
+        0.09998,
+        [1, -1],
+    ),
+    quantise_case(
+        "Q6",
+        "saturates",
+        np.float32,
+        [-129, -128, -127, 126, 127, 128],
+        1,
+        [-128, -128, -127, 126, 127, 127],
+    ),
+    quantise_case(
+        "Q6", "ties go to even", np.float32, [0.5, 1.5, 2.5, -0.5, -1.5], 1, [0, 2, 2, 0, -2]
+    ),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case: Case, path: str) -> None:
+    check(case, PATHS[path])
