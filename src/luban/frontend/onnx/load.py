@@ -5,6 +5,7 @@ External data is memory-mapped, so a model of many gigabytes opens in millisecon
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,7 @@ class Source:
 def _decoded(
     raw: np.ndarray[Any, Any], element: DType, shape: tuple[int, ...], source: str, label: str
 ) -> np.ndarray[Any, Any]:
-    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    count = math.prod(shape)
     bits = _PACKED_BITS.get(element.name)
     expected = count * element.size_bytes if bits is None else (count * bits + 7) // 8
     if len(raw) != expected:

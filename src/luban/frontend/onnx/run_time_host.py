@@ -64,7 +64,11 @@ def _literal(type_: Type, value: Any, *, with_floats: bool) -> Literal | None:
 
 
 def _actual(type_: Type, value: Any) -> Type:
-    return type_.with_shape(np.shape(value)) if isinstance(type_, TensorType) else type_
+    """The type with the sizes at hand; the oracle holds every float in float64."""
+    if not isinstance(type_, TensorType):
+        return type_
+    element = "f64" if type_.dtype.is_float and value.dtype == np.float64 else type_.dtype
+    return type_.with_shape(np.shape(value)).with_dtype(element)
 
 
 @lru_cache(maxsize=64)
