@@ -10,6 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -367,14 +368,20 @@ def _trimmed(inputs: Sequence[Node | None]) -> Sequence[Node | None]:
     return inputs[:count]
 
 
+@cache
+def _input_counts(handler: registry.Handler) -> tuple[int, int | None]:
+    """How many inputs a handler takes at least, and at most if there is a limit."""
+    parameters = list(inspect.signature(handler).parameters.values())[1:]
+    low = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in parameters)
+    has_limit = all(p.kind is not p.VAR_POSITIONAL for p in parameters)
+    return low, len(parameters) if has_limit else None
+
+
 def _check_count(
     handler: registry.Handler, context: NodeContext, inputs: Sequence[Node | None]
 ) -> None:
     """Raises ModelError if the node has more or fewer inputs than its operator takes."""
-    signature = inspect.signature(handler)
-    parameters = list(signature.parameters.values())[1:]
-    low = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in parameters)
-    high = None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
+    low, high = _input_counts(handler)
     if len(inputs) < low or (high is not None and len(inputs) > high):
         upper = "more" if high is None else str(high)
         wanted = str(low) if high == low else f"{low} to {upper}"
