@@ -19,7 +19,7 @@ from luban.codegen.registers import (
     scalar_tile,
 )
 from luban.codegen.table import emits
-from luban.codegen.writer import Value, Writer
+from luban.codegen.writer import BITS, Value, Writer
 from luban.core.dtypes import DType
 from luban.core.errors import InternalError
 from luban.tile.function import Operation
@@ -188,7 +188,25 @@ def _extreme(w: Writer, kind: str, a: Value, b: Value) -> Value:
         inclusive = _is_zero(b, negative=kind == "min")
         predicate = {"max": "ol", "min": "og"}[kind] + ("e" if inclusive else "t")
         return w.select(w.compare(predicate, a, b), b, a)
+    if a.lanes * BITS[a.elem] in (128, 256, 512) and w.target.has("avx512dq"):
+        # The instruction orders zeros but drops a NaN; adding the operands brings it back.
+        unordered = w.compare("uno", a, b)
+        return w.select(unordered, w.binary("fadd", a, b), _range(w, kind, a, b))
     return w.intrinsic("maximum" if kind == "max" else "minimum", a, b)
+
+
+def _range(w: Writer, kind: str, a: Value, b: Value) -> Value:
+    """`vrangeps` or `vrangepd`: the smaller or larger, -0.0 < 0.0."""
+    total_bits = a.lanes * BITS[a.elem]
+    mask = "i16" if a.lanes == 16 else "i8"
+    rounding = ", i32 4" if total_bits == 512 else ""
+    short = "ps" if a.elem == "float" else "pd"
+    name = f"llvm.x86.avx512.mask.range.{short}.{total_bits}"
+    types = [a.type, a.type, "i32", a.type, mask, *(["i32"] if rounding else [])]
+    w.declarations[name] = f"declare {a.type} @{name}({', '.join(types)})"
+    choice = {"min": 4, "max": 5}[kind]  # sign of the chosen operand, as it is
+    operands = f"{a.typed}, {b.typed}, i32 {choice}, {a.typed}, {mask} -1{rounding}"
+    return w.result(f"call {a.type} @{name}({operands})", a.elem, a.lanes)
 
 
 def _plain_scalar(value: Value) -> bool:

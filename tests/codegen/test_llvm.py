@@ -1,0 +1,197 @@
+"""The module around a kernel: entry points, the table of emit functions, targets, register
+pressure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from luban import tile
+from luban.codegen import emit, scratch_bytes
+from luban.codegen.emitter import Emitter
+from luban.codegen.registers import RegisterTile
+from luban.codegen.table import EMITTERS, emits
+from luban.core.dtypes import DTYPES
+from luban.core.errors import InternalError
+from luban.native.compile import compile_object
+from luban.native.link import link
+from luban.native.target import host_target, named_target
+from luban.tile import Function, FunctionBuilder, Operation, TileOp, TileType, tile_type
+from tests.codegen.harness import check, interesting, spills
+from tests.codegen.test_elementwise import COMPUTED, binary_program, kinds_of, unary_program
+
+STORED = [d.name for d in DTYPES.values() if d.kind not in ("complex", "string")]
+
+
+def scaling(name: str = "scale") -> Function:
+    b = FunctionBuilder(name)
+    x = b.pointer("x", "f32")
+    factor = b.scalar("factor", "f32")
+    at = b.program_id() * 8
+    b.store(x, at, b.load(x, at, (8,)) * factor)
+    return b.finish()
+
+
+# The table
+
+
+def test_every_op_has_code() -> None:
+    ops = {
+        found
+        for found in vars(tile).values()
+        if isinstance(found, type) and issubclass(found, TileOp) and found is not TileOp
+    }
+    assert ops == set(EMITTERS)
+
+
+def test_a_second_emit_function_is_refused() -> None:
+    with pytest.raises(InternalError, match=r"Load is emitted twice: by emit_load and by .*again"):
+
+        @emits(tile.Load)
+        def again(_op: tile.Load, _f: Emitter, _operation: Operation) -> Sequence[RegisterTile]:
+            return []
+
+    assert EMITTERS[tile.Load].__name__ == "emit_load"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(TileOp):
+    """An op that nobody wrote code for."""
+
+    name: ClassVar[str] = "unknown"
+
+    def infer(self, *types: TileType) -> tuple[TileType, ...]:
+        return types
+
+
+def test_an_op_without_code_says_which_file_to_edit() -> None:
+    program = Function("bad", (), tile.Region(body=(Operation(Unknown()),)))
+    with pytest.raises(InternalError, match=r"no LLVM code for tile op Unknown: .*codegen/"):
+        emit(program, host_target())
+
+
+def test_a_kernel_with_a_tile_parameter_is_refused() -> None:
+    b = FunctionBuilder("bad")
+    b.tile_param("block", tile_type("f32", 4))
+    with pytest.raises(InternalError, match=r"bad has a tile parameter block"):
+        emit(b.finish(), host_target())
+
+
+# Entry points
+
+
+def test_both_entry_points() -> None:
+    program = scaling()
+    library = link(
+        [compile_object(emit(program, host_target()), host_target())], ["scale", "scale_range"]
+    )
+    data = np.arange(32, dtype=np.float32)
+    factor = int(np.float32(3.0).view(np.uint32)) | 0xDEAD << 32  # only the low bytes count
+    slots = (ctypes.c_uint64 * 2)(data.ctypes.data, factor)
+    address = ctypes.addressof(slots)
+    one = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    one(library.address("scale"))(address, 2, 0)
+    expected = np.arange(32, dtype=np.float32)
+    expected[16:24] *= 3
+    np.testing.assert_array_equal(data, expected)
+    several = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] + [ctypes.c_int64] * 3)
+    several(library.address("scale_range"))(address, 1, 3, 0)
+    expected[8:24] *= 3
+    np.testing.assert_array_equal(data, expected)
+    several(library.address("scale_range"))(address, 3, 3, 0)
+    np.testing.assert_array_equal(data, expected)
+    library.close()
+
+
+@pytest.mark.parametrize(
+    "name", [d.name for d in DTYPES.values() if d.kind not in ("complex", "string")]
+)
+def test_scalar_parameters(name: str) -> None:
+    b = FunctionBuilder("scalar")
+    x, given = b.pointer("x", name), b.scalar("given", name)
+    b.store(x, 0, b.broadcast(given, (5,)))
+    for value in interesting(name, 4):
+        check(b.finish(), [np.zeros(5, DTYPES[name].numpy), value])
+
+
+def test_scratch_is_zero_without_scratch() -> None:
+    assert scratch_bytes(scaling()) == 0
+
+
+def test_text_depends_on_program_and_target_only() -> None:
+    assert emit(scaling(), host_target()) == emit(scaling(), host_target())
+    assert emit(scaling(), named_target("avx2")) != emit(scaling("other"), named_target("avx2"))
+
+
+# Targets
+
+
+@pytest.mark.parametrize("name", [d.name for d in COMPUTED])
+def test_elementwise_compiles_for_neon(name: str) -> None:
+    target = named_target("neon")
+    assert compile_object(emit(unary_program(name, kinds_of(tile.UNARY, name)), target), target)
+    assert compile_object(emit(binary_program(name, kinds_of(tile.BINARY, name)), target), target)
+
+
+def matrix_tile(rows: int, columns: int, *, static: bool, epilogue: bool = False) -> Function:
+    """The register tile of a matrix product; with static strides or strides known at run time.
+
+    Every row whose stride is not known needs an address register: half the unrolling then.
+    """
+    b = FunctionBuilder("product")
+    x = b.pointer("x", "f32", noalias="x")
+    panel = b.pointer("panel", "f32", noalias="panel")
+    y = b.pointer("y", "f32", noalias="y")
+    k, stride, out = b.scalar("k"), b.scalar("stride"), b.scalar("out")
+    x_stride, y_stride = (256, 4096) if static else (stride, out)
+    start = b.full((rows, columns), 0.0, "f32")
+    with b.for_(0, 256 if static else k, 1, carried=[start], unroll=8 if static else 4) as loop:
+        left = b.load(x, loop.index, (rows, 1), (x_stride, 1))
+        right = b.load(panel, loop.index * columns, (columns,))
+        loop.yield_(b.fma(left, right, loop.carried[0]))
+    total = loop.results[0]
+    if epilogue:
+        total = b.max(total + b.load(panel, 0, (columns,)), 0.0)
+    b.store(y, 0, total, (y_stride, 1))
+    return b.finish()
+
+
+@pytest.mark.parametrize(
+    ("target_name", "rows", "columns"),
+    [
+        ("avx512", 6, 64),
+        ("avx512", 8, 48),
+        ("avx2", 6, 16),
+        ("avx2", 4, 24),
+        ("neon", 4, 16),
+    ],
+)
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("epilogue", [True, False])
+def test_matrix_tiles_do_not_spill(
+    target_name: str, rows: int, columns: int, static: bool, epilogue: bool
+) -> None:
+    program = matrix_tile(rows, columns, static=static, epilogue=epilogue)
+    assert spills(program, named_target(target_name)) == 0
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_matrix_tile_is_right(static: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, panel = (rng.standard_normal(n).astype(np.float32) for n in (6 * 256, 256 * 64))
+    program = matrix_tile(6, 64, static=static, epilogue=True)
+    k, stride, out = 250, 251, 70
+    check(program, [x, panel, np.zeros(6 * 4096, np.float32), k, stride, out])
+
+
+def test_constant_offsets_become_displacements() -> None:
+    """Unrolled copies differ by constants only: one address, not one addition each."""
+    text = emit(matrix_tile(6, 64, static=True), named_target("avx512"))
+    assert text.count("mul i64") == 1
+    assert text.count("getelementptr i32") == 2
