@@ -32,7 +32,7 @@ _REDUCE_TILE = {
     "and": "and",
     "or": "or",
 }
-_COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum",
+COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum": "minimum",
             "and": "bitwise_and", "or": "bitwise_or"}  # fmt: skip
 
 
@@ -417,7 +417,7 @@ class _Writer:
                 )
             if mask is not None:
                 value = b.select(mask, value, b.full((), empty, dtype))
-            return (maths.apply(b, _COMBINE[reduction.kind], (total, value)),)
+            return (maths.apply(b, COMBINE[reduction.kind], (total, value)),)
 
         (total,) = self._over_reduced([b.full(shape, empty, dtype)], step)
         if self.lane_reduced and total.shape:

@@ -6,18 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from luban.core.registers import Registers
+from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
+from luban.graph.ops.reduce import ReduceWindow
 from luban.ir.node import Graph, Op
 from luban.lower.emit import lower_nest
 from luban.lower.gemm import lower_panel_product
 from luban.lower.kernel import Kernel
 from luban.lower.trace import Declined
+from luban.lower.windows import lower_window
 
 __all__ = ["TEMPLATES", "lower_fusion"]
 
 TEMPLATES: dict[type[Op], Callable[[str, Graph, Registers], Kernel]] = {
     PanelDot: lower_panel_product,
     PanelConvolution: lower_panel_product,
+    Convolution: lower_window,
+    ReduceWindow: lower_window,
 }
 
 

@@ -17,12 +17,12 @@ from luban.core.dims import DimLike
 from luban.core.registers import Registers
 from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.ir.node import Graph
-from luban.lower.affine import Linear
 from luban.lower.emit import Scope
-from luban.lower.epilogue import Columns, Epilogue, Rows
+from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Reduction, build_nest
-from luban.lower.row_tiles import RowTiles
+from luban.lower.operands import loaded, offset_of, split_place
+from luban.lower.row_tiles import RowTiles, Tile, few_heights
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
@@ -31,6 +31,7 @@ __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
 _UNROLL = 8  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
+_MANY = 8  # heights up to which each has code of its own
 _ONE = Group(-1, 1)  # an axis that is not there
 
 
@@ -66,7 +67,7 @@ def lower_panel_product(name: str, body: Graph, registers: Registers) -> Kernel:
     size_bytes = reduction.accumulator.size_bytes
     limit = registers.tile_rows(plan.width, size_bytes)
     lines = RowTiles(plan.line.size, _lines_of_tile(plan.row.size, limit))
-    rows = RowTiles(plan.row.size, limit)
+    rows = RowTiles(plan.row.size, limit, () if limit <= _MANY else few_heights(limit))
     epilogue = Epilogue(scope, nest, reduction, lines.tallest * rows.tallest * plan.width)
     lanes = min(registers.lanes(size_bytes), plan.width)
     return _Writer(b, scope, plan, epilogue, lines, rows, lanes).kernel()
@@ -81,16 +82,17 @@ def _plan(nest: Nest, reduction: Reduction) -> _Plan:
     node = reduction.node
     assert isinstance(node.op, (PanelDot, PanelConvolution))
     assert reduction.factor is not None
-    rows, panels = _loaded(reduction.value), _loaded(reduction.factor)
-    if rows.args or _offset(rows).values:
-        raise Declined("the left operand of the product is not in memory as it is read")
+    rows, panels = loaded(reduction.value), reduction.factor
+    panels = panels.args[0] if panels.kind == "cast" else panels
+    if rows.args:
+        raise Declined("the left operand of the product is padded as it is read")
     *_, depth, width = node.operands[1].tensor.shape
     assert isinstance(width, int)
     column = node.tensor.rank - 1
     outer = [g for g in nest.kept if g.axis != column]
 
     def popped() -> Group:
-        shared = outer and _offset(panels).coefficient(outer[-1].axis) == 0
+        shared = outer and offset_of(panels).coefficient(outer[-1].axis) == 0
         return outer.pop() if shared else _ONE
 
     row = popped()
@@ -107,20 +109,6 @@ def _plan(nest: Nest, reduction: Reduction) -> _Plan:
         node.op.columns,
         width,
     )
-
-
-def _loaded(value: Ref) -> Ref:
-    """The load under a widening cast. Raises Declined for anything else."""
-    if value.kind == "cast":
-        value = value.args[0]
-    if value.kind != "load":
-        raise Declined(f"an operand of the product is computed ({value.kind}), not in memory")
-    return value
-
-
-def _offset(load: Ref) -> Linear:
-    assert load.offset is not None
-    return load.offset
 
 
 class _Writer:
@@ -152,11 +140,11 @@ class _Writer:
         row_blocks = dims.maximum(dims.ceil_div(self.rows.num_tiles, rows_each), 1)
         line_blocks = dims.maximum(dims.ceil_div(self.lines.num_tiles, lines_each), 1)
         num_panels = dims.ceil_div(plan.columns, plan.width)
-        rest, row_block = _split(scope, b.program_id(), row_blocks)
-        rest, line_block = _split(scope, rest, line_blocks)
-        rest, panel = _split(scope, rest, num_panels)
+        rest, row_block = split_place(scope, b.program_id(), row_blocks)
+        rest, line_block = split_place(scope, rest, line_blocks)
+        rest, panel = split_place(scope, rest, num_panels)
         for group in reversed(plan.outer[1:]):
-            rest, scope.place[group.axis] = _split(scope, rest, group.size)
+            rest, scope.place[group.axis] = split_place(scope, rest, group.size)
         if plan.outer:
             scope.place[plan.outer[0].axis] = rest
         starts = self._starts(panel)
@@ -166,9 +154,10 @@ class _Writer:
                 for rows in self.rows.spans(scope, row_block, rows_each, row_blocks):
                     with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
                         row = rows.row(over_rows.index)
-                        tile = _Tile(line, row, lines.height, rows.height)
+                        tile = Tile(line, row, lines.height, rows.height)
                         sums = self._sums(starts, tile)
-                        self.epilogue.store(sums, self._rows(tile), self._columns(panel))
+                        places = tile.rows(scope, plan.line.axis, plan.row.axis)
+                        self.epilogue.store(sums, places, self._columns(panel))
                         over_rows.yield_()
                 over_lines.yield_()
         sizes = [g.size for g in plan.outer]
@@ -191,17 +180,17 @@ class _Writer:
     def _starts(self, panel: Expr) -> tuple[Expr, Expr]:
         """Where the first row of this program's matrix starts, and where its panel does."""
         scope, plan = self.scope, self.plan
-        row_start, _, _ = scope.linear(_offset(plan.rows))
+        row_start, _, _ = scope.linear(offset_of(plan.rows))
         start = panel * (scope.size(plan.depth) * plan.width)
-        for axis, coefficient in _offset(plan.panels).axes:
+        for axis, coefficient in offset_of(plan.panels).axes:
             if axis in scope.place:
                 start = start + scope.place[axis] * scope.size(coefficient)
         return row_start, start
 
-    def _sums(self, starts: tuple[Expr, Expr], tile: _Tile) -> list[list[Expr]]:
+    def _sums(self, starts: tuple[Expr, Expr], tile: Tile) -> list[list[Expr]]:
         """Products of the tile's rows with the panel, summed in the order of the reduced axes."""
         scope, plan = self.scope, self.plan
-        form = _offset(plan.rows)
+        form = offset_of(plan.rows)
         along_line = scope.size(form.coefficient(plan.line.axis))
         along_row = scope.size(form.coefficient(plan.row.axis))
         first = starts[0] + tile.line * along_line + tile.row * along_row
@@ -219,8 +208,8 @@ class _Writer:
             return self._products(begins, panel, carried)
         b, scope, plan = self.b, self.scope, self.plan
         group, *further = left
-        along = scope.size(_offset(plan.rows).coefficient(group.axis))
-        down = scope.size(_offset(plan.panels).coefficient(group.axis))
+        along = scope.size(offset_of(plan.rows).coefficient(group.axis))
+        down = scope.size(offset_of(plan.panels).coefficient(group.axis))
         unroll = 1 if further else _unroll(group.size)
         size = scope.size(group.size)
         with b.for_(0, size, 1, carried=carried, unroll=unroll) as loop, scope.inner():
@@ -243,21 +232,6 @@ class _Writer:
                 sums.append(b.fma(left, column, carried[r * self.vectors + v]))
         return sums
 
-    def _rows(self, tile: _Tile) -> Rows:
-        line, row = self.plan.line.axis, self.plan.row.axis
-
-        def place(number: int | Expr) -> dict[int, Expr]:
-            if tile.num_lines == 1:
-                return {row: tile.row + number}
-            above = number // tile.num_rows
-            return {
-                line: tile.line + above,
-                row: tile.row + (number - above * tile.num_rows),
-            }
-
-        self.scope.place[line] = tile.line
-        return Rows(frozenset({line, row} if tile.num_lines > 1 else {row}), place)
-
     def _columns(self, panel: Expr) -> Columns:
         plan = self.plan
         limit, width = plan.columns, plan.width
@@ -268,32 +242,9 @@ class _Writer:
         return Columns(plan.column_axis, start, self.lanes, self.vectors, limit, full)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """`num_lines` x `num_rows` places from (line, row) on."""
-
-    line: Expr
-    row: Expr
-    num_lines: int
-    num_rows: int
-
-    def places(self) -> list[tuple[int, int]]:
-        """(line, row) of each row of sums, relative to the first."""
-        return [(i, j) for i in range(self.num_lines) for j in range(self.num_rows)]
-
-
 def _unroll(size: DimLike) -> int:
     """Steps in one go: a fair divisor of a known size where there is one, so that none are left."""
     if not isinstance(size, int):
         return _UNROLL
     fair = [u for u in range(_UNROLL, 2, -1) if size % u == 0]
     return fair[0] if fair else _UNROLL
-
-
-def _split(scope: Scope, value: Expr, size: DimLike) -> tuple[Expr, Expr]:
-    """(value // size, value % size)"""
-    if size == 1:
-        return value, scope.b.constant(0)
-    count = scope.size(size)
-    quotient = value // count
-    return quotient, value - quotient * count

@@ -1,6 +1,6 @@
 """How rows are cut into tiles.
 
-Of one or two neighbouring heights when their number is known, else of the best of a few heights.
+As few tiles as possible, of one height or two neighbouring ones.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from functools import partial
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.lower.emit import Scope
+from luban.lower.epilogue import Rows
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
-__all__ = ["RowTiles", "Span", "split_rows"]
+__all__ = ["RowTiles", "Span", "Tile", "few_heights", "split_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,44 @@ def split_rows(count: int, tallest: int) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """`num_lines` x `num_rows` places from (line, row) on: the rows of a tile of sums."""
+
+    line: Expr
+    row: Expr
+    num_lines: int
+    num_rows: int
+
+    def places(self) -> list[tuple[int, int]]:
+        """(line, row) of each row of sums, relative to the first."""
+        return [(i, j) for i in range(self.num_lines) for j in range(self.num_rows)]
+
+    def rows(self, scope: Scope, line_axis: int, row_axis: int) -> Rows:
+        """The rows as places on two loop axes. Places the line axis if all rows share it."""
+        if self.num_lines == 1:
+            scope.place[line_axis] = self.line
+            return Rows(frozenset({row_axis}), lambda r: {row_axis: self.row + r})
+
+        def place(number: int | Expr) -> dict[int, Expr]:
+            above = number // self.num_rows
+            left = number - above * self.num_rows
+            return {line_axis: self.line + above, row_axis: self.row + left}
+
+        return Rows(frozenset({line_axis, row_axis}), place)
+
+
+@dataclass(frozen=True, slots=True)
 class RowTiles:
-    """`count` rows in tiles of at most `limit`."""
+    """`count` rows in tiles of at most `limit`.
+
+    A count known at run time only needs code for every height up to `limit`, or for a few `heights`
+    (from 1 to `limit`): then the last tile starts early enough to end in time, and the rows that it
+    shares with its neighbour are computed twice, with the same result.
+    """
 
     count: DimLike
     limit: int
+    heights: tuple[int, ...] = ()
 
     @property
     def tallest(self) -> int:
@@ -63,26 +97,43 @@ class RowTiles:
         """How many tiles there are, or would be if all had the greatest height."""
         return dims.ceil_div(self.count, self.limit)
 
-    @property
-    def heights(self) -> tuple[int, ...]:
-        """The heights that code is made for when the number of rows is known at run time only.
-
-        >>> RowTiles(dims.symbol("n"), 8).heights
-        (1, 2, 3, 4, 6, 8)
-        """
-        if isinstance(self.count, int):
-            return tuple(height for height, _ in split_rows(self.count, self.limit))
-        tall = (-(-self.limit // 2), -(-self.limit * 3 // 4), self.limit)
-        return tuple(sorted({h for h in (1, 2, 3, 4, *tall) if h <= self.limit}))
-
     def spans(self, scope: Scope, block: Expr, tiles: int, blocks: DimLike) -> Iterator[Span]:
         """The tiles of block `block` of `blocks`, of `tiles` tiles each, by height."""
         first = block * tiles
         if isinstance(self.count, int):
             yield from self._known(scope, first, first + tiles)
-            return
-        b = scope.b
-        count, limit = scope.size(self.count), self.limit
+        elif self.heights:
+            last = block.eq(scope.size(blocks) - 1)
+            yield from self._overlapping(scope, first, first + tiles, last)
+        else:
+            yield from self._exact(scope, first, first + tiles)
+
+    def _known(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
+        assert isinstance(self.count, int)
+        b, tile, row = scope.b, 0, 0
+        for height, tiles in split_rows(self.count, self.limit):
+            begin, end = b.max(first, tile), b.min(stop, tile + tiles)
+            shift = b.constant(row - tile * height)
+            yield Span(height, begin, end, partial(_adjacent, height, shift))
+            tile, row = tile + tiles, row + tiles * height
+
+    def _exact(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
+        """As `split_rows` does, at run time: `extra` tiles of one more than the others."""
+        b, count = scope.b, scope.size(self.count)
+        num_tiles = (count + (self.limit - 1)) // self.limit
+        height = count // b.max(num_tiles, 1)
+        extra = count - height * num_tiles
+        stop = b.min(stop, num_tiles)
+        high_end, low_start = b.min(stop, extra), b.max(first, extra)
+        for candidate in range(1, self.limit + 1):
+            is_high, is_low = height.eq(candidate - 1), height.eq(candidate)
+            begin = b.select(is_low, low_start, first)
+            end = b.select(is_low, stop, b.select(is_high, high_end, first))
+            shift = b.select(is_low, extra, 0)
+            yield Span(candidate, begin, end, partial(_adjacent, candidate, shift))
+
+    def _overlapping(self, scope: Scope, first: Expr, stop: Expr, is_last: Expr) -> Iterator[Span]:
+        b, count, limit = scope.b, scope.size(self.count), self.limit
         num_tiles = b.max((count + (limit - 1)) // limit, 1)
         wanted = (count + num_tiles - 1) // num_tiles
         height = b.constant(1)
@@ -90,25 +141,25 @@ class RowTiles:
             grow = b.binary("and", height < wanted, count >= candidate)
             height = b.select(grow, candidate, height)
         end = (count + height - 1) // height
-        final = block.eq(scope.size(blocks) - 1)
-        last = b.select(final, end, b.min(first + tiles, end))
+        last = b.select(is_last, end, b.min(stop, end))
         for candidate in self.heights:
             start = b.select(height.eq(candidate), first, last)
-            yield Span(candidate, start, last, partial(_overlapping, b, candidate, count))
-
-    def _known(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
-        assert isinstance(self.count, int)
-        b, tile, row = scope.b, 0, 0
-        for height, tiles in split_rows(self.count, self.limit):
-            begin, end = b.max(first, tile), b.min(stop, tile + tiles)
-            shift = row - tile * height
-            yield Span(height, begin, end, partial(_adjacent, height, shift))
-            tile, row = tile + tiles, row + tiles * height
+            yield Span(candidate, start, last, partial(_early, b, candidate, count))
 
 
-def _overlapping(b: FunctionBuilder, height: int, count: Expr, tile: Expr) -> Expr:
+def few_heights(limit: int) -> tuple[int, ...]:
+    """Heights of which one suits any count well enough.
+
+    >>> few_heights(14)
+    (1, 2, 3, 4, 7, 11, 14)
+    """
+    tall = (-(-limit // 2), -(-limit * 3 // 4), limit)
+    return tuple(sorted({h for h in (1, 2, 3, 4, *tall) if h <= limit}))
+
+
+def _early(b: FunctionBuilder, height: int, count: Expr, tile: Expr) -> Expr:
     return b.min(tile * height, count - height)
 
 
-def _adjacent(height: int, shift: int, tile: Expr) -> Expr:
+def _adjacent(height: int, shift: Expr, tile: Expr) -> Expr:
     return tile * height + shift
