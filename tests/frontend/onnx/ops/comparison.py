@@ -27,12 +27,16 @@ def model(
     *,
     opset: int = 22,
     domain: str = "",
+    versions: int = 1,
     results: int = 1,
     known: Collection[int] = (),
     sizes: str = "static",
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """A model of one node. `known` inputs are initializers, None ones are left out."""
+    """A model of one node. `known` inputs are initializers, None ones are left out.
+
+    `versions` is the operator set version of a `domain` of its own.
+    """
     names = [f"x{i}" if value is not None else "" for i, value in enumerate(inputs)]
     outputs = [f"y{i}" for i in range(results)]
     node = helper.make_node(op, names, outputs, name="the_node", domain=domain, **attributes)
@@ -42,7 +46,7 @@ def model(
             continue
         array = np.asarray(value)
         if i in known:
-            graph.initializer.append(numpy_helper.from_array(array, names[i]))
+            graph.initializer.append(_tensor(array, names[i]))
         else:
             kind = helper.np_dtype_to_tensor_dtype(array.dtype)
             shape: Sequence[int | str] = array.shape
@@ -52,8 +56,15 @@ def model(
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     imports = [helper.make_opsetid("", opset)]
     if domain:
-        imports.append(helper.make_opsetid(domain, opset))
+        imports.append(helper.make_opsetid(domain, versions))
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def _tensor(array: Array, name: str) -> onnx.TensorProto:
+    if array.dtype.kind == "O":
+        texts = [text.encode() for text in array.ravel()]
+        return helper.make_tensor(name, onnx.TensorProto.STRING, array.shape, texts)
+    return numpy_helper.from_array(array, name)
 
 
 def graph_of(proto: onnx.ModelProto) -> Graph:

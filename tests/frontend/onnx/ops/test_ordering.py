@@ -74,12 +74,12 @@ def test_suppression() -> None:
 def test_every_batch_is_suppressed_alike() -> None:
     boxes = np.repeat(np.array([[[0, 0, 1, 1], [0, 0, 1, 1.1], [5, 5, 6, 6]]], np.float32), 2, 0)
     scores = np.repeat(np.array([[[0.9, 0.8, 0.7]]], np.float32), 2, 0)
-    (kept,) = run("NonMaxSuppression", [boxes, scores, np.array([3]), np.float32([0.5])])
+    (kept,) = run("NonMaxSuppression", [boxes, scores, np.array([3]), np.array([0.5], np.float32)])
     np.testing.assert_array_equal(kept, [[0, 0, 0], [0, 0, 2], [1, 0, 0], [1, 0, 2]])
 
 
 def test_an_overlap_equal_to_the_threshold_keeps_both() -> None:
     boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 2]]], np.float32)
     scores = np.array([[[0.9, 0.8]]], np.float32)
-    (kept,) = run("NonMaxSuppression", [boxes, scores, np.array([2]), np.float32([0.5])])
+    (kept,) = run("NonMaxSuppression", [boxes, scores, np.array([2]), np.array([0.5], np.float32)])
     assert len(kept) == 2

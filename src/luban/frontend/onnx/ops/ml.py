@@ -190,10 +190,7 @@ def _linear(ctx: NodeContext, x: Node, count: int) -> Node:
 def linear_classifier(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
     """The class of the highest linear score, and all scores."""
     names = ctx.texts("classlabels_strings", None) or ctx.ints("classlabels_ints", None)
-    features = x.tensor.shape[1]
-    if not isinstance(features, int):
-        raise ShapeError(f"x is {x.tensor}, expected a constant number of features")
-    count = len(ctx.floats("coefficients")) // features
+    count = len(ctx.floats("intercepts", ())) or _num_rows(ctx, x)
     scores = _linear(ctx, _wide(x), count)
     if count == 1 and names is not None and len(names) == 2:
         scores = build.concatenate([build.negative(scores), scores], 1)
@@ -205,6 +202,13 @@ def linear_classifier(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
         hit = int(names[0]) if names is not None and not isinstance(names[0], str) else 1
         return build.reshape(build.multiply(chosen, hit), (x.tensor.shape[0],)), scores
     return label_of(scores, names), scores
+
+
+def _num_rows(ctx: NodeContext, x: Node) -> int:
+    features = x.tensor.shape[1]
+    if not isinstance(features, int):
+        raise ShapeError(f"x is {x.tensor}, expected a constant number of features")
+    return len(ctx.floats("coefficients")) // features
 
 
 def _kernel(ctx: NodeContext, x: Node, vectors: np.ndarray[Any, Any]) -> Node:

@@ -95,6 +95,9 @@ def resize(
         stretches = _by_sizes(ctx, x, axes, ctx.static_sizes(sizes), parts)
     else:
         raise ctx.wrong("neither scales nor sizes are given")
+    if rules.antialias and any(stretch.scale is None for stretch in stretches):
+        # How many elements are read follows from the sizes.
+        raise RunTimeValueNeeded(x, [x.tensor.with_shape(_open_shape(ctx, x, axes))])
     element = x.tensor.dtype
     if rules.mode != "nearest" and (not element.is_float or element.bits < 32):
         x = build.cast(x, "f32")
@@ -193,7 +196,7 @@ def _resized(ctx: NodeContext, x: Node, stretch: Stretch, rules: Rules) -> Node:
     if rules.mode not in ("linear", "cubic"):
         raise ctx.wrong(f"mode is {rules.mode!r}, expected nearest, linear or cubic")
     total: Node | None = None
-    for tap in _taps(ctx, x, stretch, rules):
+    for tap in _taps(ctx, stretch, rules):
         assert tap.weight is not None
         weight = build.cast(tap.weight, x.tensor.dtype)
         shape = [1] * x.tensor.rank
@@ -311,15 +314,14 @@ def _extrapolated(x: Node, ctx: NodeContext, stretch: Stretch, rules: Rules) -> 
     return build.select(row, rules.extrapolation, x)
 
 
-def _taps(ctx: NodeContext, x: Node, stretch: Stretch, rules: Rules) -> list[Tap]:
+def _taps(ctx: NodeContext, stretch: Stretch, rules: Rules) -> list[Tap]:
     """What each result element reads along the axis; weights add up to 1."""
     position = _positions(ctx, stretch, rules)
     reach = 1 if rules.mode == "linear" else 2
     offsets = range(1 - reach, 1 + reach)
     found = taps(position, offsets, rules.mode, rules.cubic)
     if rules.antialias:
-        if stretch.scale is None:
-            raise RunTimeValueNeeded(x, [x.tensor.with_shape(_open_shape(ctx, x, [stretch.axis]))])
+        assert stretch.scale is not None
         found = _wide_taps(position, min(stretch.scale, 1.0), reach, rules)
     if rules.exclude_outside:
         found = [_without_outside(tap, stretch.given) for tap in found]

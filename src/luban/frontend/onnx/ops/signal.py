@@ -199,7 +199,8 @@ def stft(
         for i in range(2 if signal.tensor.shape[2] == 2 else 1)
     ]
     if window is not None:
-        parts = [build.multiply(part, window) for part in parts]
+        weights = build.reshape(window, (count,))
+        parts = [build.multiply(part, weights) for part in parts]
     zero = build.full(parts[0].tensor.shape, 0, signal.tensor.dtype)
     real, imaginary = transform(parts[0], parts[1] if len(parts) > 1 else zero, inverse=False)
     if ctx.int("onesided", 1) and len(parts) == 1:
