@@ -26,13 +26,16 @@ import numpy as np
 from luban.core.errors import InputError, LubanError, OptionError
 from luban.core.types import TensorType, Type
 from luban.engine.arrays import as_array
-from luban.engine.artifact import Artifact, Key, model_key, stored, store
+from luban.engine.artifact import artifact_key, read_artifact, write_artifact
 from luban.engine.executor import Executor
 from luban.graph.bind import bind_inputs
+from luban.native.cache import default_cache
+from luban.native.target import default_target, named_target
 
 if TYPE_CHECKING:
     import onnx
 
+    from luban.engine.compilation import Compilation
     from luban.engine.compile import Compiled
     from luban.frontend.onnx import Imported
     from luban.ir.node import Graph
@@ -76,7 +79,7 @@ class Model:
     """
 
     def __init__(
-        self, executor: Executor, recompile: Callable[[], Compiled], *, from_cache: bool = False
+        self, executor: Executor, recompile: Callable[[], Compilation], *, from_cache: bool = False
     ) -> None:
         program = executor.program
         self.name = program.name
@@ -93,17 +96,25 @@ class Model:
         self._input_names = program.input_names
         self._output_names = program.output_names
         self._recompile = recompile
-        self._compiled: Compiled | None = None
+        self._compilation: Compilation | None = None
         self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
 
     @property
     def compiled(self) -> Compiled:
         """Graphs, pass reports and kernels. A model from the cache is compiled for it first."""
+        return self._compilation_now().compiled
+
+    @property
+    def imported(self) -> Imported | None:
+        """What the front end gave, for a model file; see `compiled`."""
+        return self._compilation_now().imported
+
+    def _compilation_now(self) -> Compilation:
         with self._lock:
-            if self._compiled is None:
-                self._compiled = self._recompile()
-            return self._compiled
+            if self._compilation is None:
+                self._compilation = self._recompile()
+            return self._compilation
 
     @property
     def num_threads(self) -> int:
@@ -250,44 +261,41 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     without: Collection[str] = (),
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     target: str | None = None,
+    cache: bool = True,
 ) -> Model:
     """Compile a model: a path, the bytes of an ONNX file, a ModelProto, or a graph.
 
     threads  threads of one call; default LUBAN_NUM_THREADS or the CPUs this process may use
     without  names of passes to leave out, as `luban explain` lists them
     shapes   input name -> sizes (numbers or symbol names), in place of the declared ones
-    target   code generation target; default: this machine
+    target   code generation target; default LUBAN_TARGET or this machine
+    cache    whether a file that was compiled before may come from the cache, without a compiler
 
-    A file that was compiled before comes from the cache, without a compiler.
+    Raises ModelError if the file is not a model, UnsupportedError with every operator that is not,
+    OptionError for an option out of its range.
     """
     if threads is not None and threads < 1:
         raise OptionError(f"threads={threads}, expected at least 1")
-    compilation = _Compilation(model, threads, tuple(without), dict(shapes or {}), target)
-    return compilation.model()
+    chosen = default_target() if target is None else named_target(target)
+    given = dict(shapes or {})
+    stored = default_cache()
+    key: str | None = None
+    if cache and isinstance(model, str | os.PathLike | bytes):
+        key = artifact_key(model, tuple(without), given, chosen, stored)
 
+    def recompile() -> Compilation:
+        # A model from the cache runs without any of the compiler being loaded.
+        compile_source = import_module("luban.engine.compilation").compile_source
+        compilation: Compilation = compile_source(model, threads, without, given, chosen)
+        return compilation
 
-@dataclass(frozen=True, slots=True)
-class _Compilation:
-    """A source and its options."""
-
-    source: Source
-    threads: int | None
-    without: tuple[str, ...]
-    shapes: Mapping[str, Sequence[int | str]]
-    target: str | None
-
-    def model(self) -> Model:
-        key = self._key()
-        found = stored(key, self.threads) if key is not None else None
+    if key is not None:
+        found = read_artifact(key, threads, stored)
         if found is not None:
-            return Model(found, self.compiled, from_cache=True)
-        compiled = self.compiled()
-        if key is not None:
-            store(key, compiled)
-        made = Model(compiled.executor, self.compiled)
-        made._compiled = compiled
-        return made
-
-    def compiled(self) -> Compiled:
-        # A model from the cache runs without any of this being loaded.
-        return import_module("luban.engine.compile").compile_source()
+            return Model(found, recompile, from_cache=True)
+    compilation = recompile()
+    made = Model(compilation.compiled.executor, recompile)
+    made._compilation = compilation
+    if key is not None:
+        write_artifact(key, compilation.compiled, compilation.files, stored)
+    return made

@@ -1,0 +1,47 @@
+"""One compilation from a source: the front end, then the compiler. Loads all of both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from luban.engine.compile import Compiled, compile_graph
+from luban.frontend.onnx import Imported, import_model
+from luban.ir.node import Graph
+from luban.native.target import Target
+
+__all__ = ["Compilation", "compile_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What the compiler gave, and what the front end gave it if the source was a model file."""
+
+    compiled: Compiled
+    imported: Imported | None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """External data that it depends on."""
+        return () if self.imported is None else self.imported.files
+
+
+def compile_source(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
+    num_threads: int | None,
+    without: Collection[str],
+    shapes: Mapping[str, Sequence[int | str]],
+    target: Target,
+) -> Compilation:
+    """Import and compile. Raises ModelError, UnsupportedError or OptionError."""
+    if isinstance(source, Graph):
+        imported, graph = None, source
+    else:
+        imported = import_model(source, shapes=shapes)
+        graph = imported.graph
+    compiled = compile_graph(graph, num_threads=num_threads, without=without, target=target)
+    return Compilation(compiled, imported)
