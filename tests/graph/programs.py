@@ -12,7 +12,8 @@ from luban.graph import build
 from luban.graph.meaning.context import Array
 from luban.graph.ops.control import If
 from luban.graph.ops.elementwise import BINARY, UNARY
-from luban.graph.ops.reduce import Cumulative, Sort
+from luban.graph.ops.reduce import Cumulative, ReduceWindow, Sort
+from luban.graph.ops.structure import Pad, Scatter
 from luban.ir.node import Graph, Node, node, results_of
 
 __all__ = ["inputs_for", "programs"]
@@ -111,6 +112,64 @@ def _branch(draw: st.DrawFn, x: Node, _: Node) -> list[Node]:
     return list(results_of(node(If(then, otherwise, (x.type,)), predicate, x)))
 
 
+def _integers(draw: st.DrawFn, x: Node, y: Node) -> list[Node]:
+    element = draw(st.sampled_from(["i8", "u8", "i32", "u16", "i64"]))
+    a, b = build.cast(x, element), build.cast(y, element)
+    pair = build.broadcast_together(a, b) if _fits(a, b) else (a, a)
+    name = draw(st.sampled_from(["divide", "remainder", "floor_mod", "shift_left", "shift_right"]))
+    return [build.binary(name, *pair), build.bitwise_xor(*pair), build.bitwise_not(a)]
+
+
+def _product(draw: st.DrawFn, x: Node, _: Node) -> list[Node]:
+    rank = x.tensor.rank
+    if not rank or not x.tensor.dtype.is_numeric:
+        return []
+    axis = draw(st.integers(0, rank - 1))
+    return [build.dot_general(x, x, ([axis], [axis]))] if rank < 3 else []
+
+
+def _padding(draw: st.DrawFn, x: Node, _: Node) -> list[Node]:
+    rank = x.tensor.rank
+    if not x.tensor.dtype.is_numeric or x.tensor.dtype.bits < 16:
+        return []
+    low, high, interior = (
+        tuple(draw(st.integers(0, most)) for _ in range(rank)) for most in (2, 2, 1)
+    )
+    return [node(Pad(low, high, interior), x, build.constant(1, x.tensor.dtype))]
+
+
+def _pieces(draw: st.DrawFn, x: Node, _: Node) -> list[Node]:
+    if not x.tensor.rank:
+        return []
+    axis = draw(st.integers(0, x.tensor.rank - 1))
+    both = build.concatenate([x, build.reverse(x, [axis]), x], axis)
+    return [both, build.slice_axis(both, axis, 1, x.tensor.shape[axis], draw(st.integers(1, 3)))]
+
+
+def _places(draw: st.DrawFn, x: Node, _: Node) -> list[Node]:
+    if not x.tensor.rank:
+        return []
+    axis = draw(st.integers(0, x.tensor.rank - 1))
+    indices = draw(st.lists(st.integers(-1, 3), min_size=1, max_size=3))
+    taken = build.take(x, build.constant(indices), axis)
+    if axis or not x.tensor.dtype.is_numeric:
+        return [taken]
+    combine = draw(st.sampled_from(["replace", "maximum"]))
+    window = tuple(range(1, x.tensor.rank))
+    op = Scatter(combine, window, (0,), (), (), (0,))
+    return [taken, node(op, x, build.constant([[i] for i in indices]), taken)]
+
+
+def _windows(draw: st.DrawFn, x: Node, _: Node) -> list[Node]:
+    rank = x.tensor.rank
+    if not rank or not x.tensor.dtype.is_numeric:
+        return []
+    window, strides = (tuple(draw(st.integers(1, 2)) for _ in range(rank)) for _ in range(2))
+    kind = draw(st.sampled_from(["maximum", "minimum"]))
+    ones = (1,) * rank
+    return [node(ReduceWindow(kind, window, strides, ones, ones, ones), x)]
+
+
 _STEPS: list[Callable[[st.DrawFn, Node, Node], list[Node]]] = [
     _unary,
     _binary,
@@ -122,6 +181,12 @@ _STEPS: list[Callable[[st.DrawFn, Node, Node], list[Node]]] = [
     _sorting,
     _sizes,
     _branch,
+    _integers,
+    _product,
+    _padding,
+    _pieces,
+    _places,
+    _windows,
 ]
 
 
