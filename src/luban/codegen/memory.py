@@ -48,76 +48,113 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class _Run:
+    """Elements of a row: `step_bytes` apart from `first` on, or each listed when that is None."""
+
+    first: Address
+    step_bytes: int | None
+    size: int
+    listed: Sequence[Address] = ()
+
+    def cut(self, start: int, size: int) -> _Run:
+        """`size` elements from `start` on."""
+        if self.step_bytes is None:
+            return _listed(self.listed[start : start + size])
+        pointer, offset = self.first
+        return _Run(Address(pointer, offset + start * self.step_bytes), self.step_bytes, size)
+
+    def addresses(self) -> Sequence[Address]:
+        """Every element's address."""
+        if self.step_bytes is None:
+            return self.listed
+        pointer, offset = self.first
+        return [Address(pointer, offset + i * self.step_bytes) for i in range(self.size)]
+
+
+def _listed(addresses: Sequence[Address]) -> _Run:
+    """Elements at these addresses, as a run of equal steps where they are one."""
+    first, *rest = addresses
+    if not rest:
+        return _Run(first, 0, 1)
+    step = rest[0].offset_bytes - first.offset_bytes
+    for number, address in enumerate(rest, start=1):
+        if address != (first.pointer, first.offset_bytes + number * step):
+            return _Run(first, None, len(addresses), addresses)
+    return _Run(first, step, len(addresses))
+
+
+@dataclass(frozen=True, slots=True)
 class _Chunk:
     """The elements of one part: addresses, mask (None: all), alignment of the first in bytes."""
 
-    addresses: Sequence[Address]
+    run: _Run
     mask: Value | None
     align: int
 
     @property
     def size(self) -> int:
-        return len(self.addresses)
+        return self.run.size
 
-    def is_run(self, step_bytes: int) -> bool:
-        """Whether consecutive elements are `step_bytes` apart; 0 asks for one and the same."""
-        (pointer, first), *rest = self.addresses
-        return all(
-            other.pointer == pointer and other.offset_bytes == first + i * step_bytes
-            for i, other in enumerate(rest, start=1)
-        )
+    def is_vector(self, elem_bytes: int) -> bool:
+        """Whether one vector access covers it."""
+        return self.run.size == 1 or self.run.step_bytes == elem_bytes
 
 
 # Addresses
 
+_ZERO = Value("0", "i64")
 
-def block_addresses(
+
+def block_rows(
     f: Emitter,
     op: Load | Store,
     pointer: Value,
     index: Value,
     strides: Sequence[Value],
     size_bytes: int,
-) -> list[Address]:
-    """The address of every element of a strided block, in row-major order."""
+) -> list[_Run]:
+    """The rows of a strided block: runs along the last axis, in row-major order."""
     dynamic = iter(strides)
-    static: list[list[int]] = []
-    moving: list[list[Value]] = []
+    axes: list[list[tuple[Value, int]]] = []  # for each index of an axis: (moved, static elements)
     for axis, (extent, stride) in enumerate(zip(op.shape, op.strides, strict=True)):
         offsets = op.row_offsets[axis] if op.row_offsets else None
         if offsets is not None:
-            static.append(list(offsets))
+            axes.append([(_ZERO, offset) for offset in offsets])
         elif stride is not None:
-            static.append([i * stride for i in range(extent)])
+            axes.append([(_ZERO, i * stride) for i in range(extent)])
         else:
-            stride_value = next(dynamic)
+            step = next(dynamic)
             steps = (Value(str(i), "i64") for i in range(extent))
-            moving.append([f.addresses.multiply(stride_value, step) for step in steps])
-            static.append([0] * extent)
-            continue
-        moving.append([Value("0", "i64")] * extent)
-    bases: dict[tuple[Value, ...], tuple[Value, int]] = {}
-    result = []
-    for position in product(*(range(extent) for extent in op.shape)):
-        moved = tuple(moving[axis][i] for axis, i in enumerate(position))
+            axes.append([(f.addresses.multiply(step, i), 0) for i in steps])
+    bases: dict[tuple[Value, ...], Address] = {}
+
+    def address(places: Sequence[tuple[Value, int]]) -> Address:
+        moved = tuple(value for value, _ in places if value is not _ZERO)
         if moved not in bases:
             bases[moved] = _base(f, pointer, index, moved, size_bytes)
-        base, offset = bases[moved]
-        constant = sum(static[axis][i] for axis, i in enumerate(position))
-        result.append(Address(base, offset + constant * size_bytes))
-    return result
+        base = bases[moved]
+        return Address(base.pointer, base.offset_bytes + sum(n for _, n in places) * size_bytes)
+
+    *leading, last = axes or [[(_ZERO, 0)]]
+    plain = not op.shape or (
+        op.strides[-1] is not None and not (op.row_offsets and op.row_offsets[-1])
+    )
+    if plain:
+        step_bytes = (op.strides[-1] or 0) * size_bytes if op.shape else 0
+        return [_Run(address(places), step_bytes, len(last)) for places in product(*leading)]
+    return [_listed([address((*places, place)) for place in last]) for places in product(*leading)]
 
 
 def _base(
     f: Emitter, pointer: Value, index: Value, moved: Sequence[Value], size_bytes: int
-) -> tuple[Value, int]:
+) -> Address:
     """pointer + moved + index; `moved` first, as a loop over the index rarely changes it."""
-    total = Value("0", "i64")
+    total = _ZERO
     for step in moved:
         total = f.addresses.add(total, step)
     first, offset = f.addresses.advance(pointer, total, size_bytes)
     second, more = f.addresses.advance(first, index, size_bytes)
-    return second, offset + more
+    return Address(second, offset + more)
 
 
 def gather_addresses(f: Emitter, operation: Operation) -> list[Address]:
@@ -127,9 +164,8 @@ def gather_addresses(f: Emitter, operation: Operation) -> list[Address]:
     form = affine(offsets)
     if form is not None:
         base, constant = f.addresses.advance(pointer, form[0], size_bytes)
-        return [
-            Address(base, constant + int(number) * size_bytes) for number in form[1].reshape(-1)
-        ]
+        numbers = form[1].reshape(-1).tolist()
+        return [Address(base, constant + number * size_bytes) for number in numbers]
     result = []
     for part, lane in lanes_of(offsets):
         index = f.w.extract(part, lane) if part.lanes else part
@@ -137,27 +173,29 @@ def gather_addresses(f: Emitter, operation: Operation) -> list[Address]:
     return result
 
 
-def _chunked(
-    addresses: Sequence[Address],
-    shape: tuple[int, ...],
-    lanes: int,
-    mask: RegisterTile | None,
-    align: int,
-    elem_bytes: int,
-) -> list[_Chunk]:
-    """Cut the elements of a block into the parts of its register tile."""
+def _gather_rows(f: Emitter, operation: Operation) -> list[_Run]:
+    addresses = gather_addresses(f, operation)
+    shape = operation.operands[1].type.shape
     extent = shape[-1] if shape else 1
-    pieces = chunks(extent, lanes)
-    result = []
-    for row in range(len(addresses) // extent):
-        for number, (start, size) in enumerate(pieces):
-            begin = row * extent + start
-            masked = None if mask is None else mask.parts[row * len(pieces) + number]
+    return [_listed(addresses[i : i + extent]) for i in range(0, len(addresses), extent)]
+
+
+def _chunked(
+    rows: Sequence[_Run], lanes: int, mask: RegisterTile | None, align: int, elem_bytes: int
+) -> list[_Chunk]:
+    """Cut the rows of a block into the parts of its register tile."""
+    pieces = []
+    for start, size in chunks(rows[0].size, lanes):
+        skipped = start * elem_bytes
+        known = min(align, skipped & -skipped) if skipped else align
+        pieces.append((start, size, max(known, elem_bytes)))
+    result: list[_Chunk] = []
+    for row in rows:
+        for start, size, known in pieces:
+            masked = None if mask is None else mask.parts[len(result)]
             if masked is not None and masked.text in ("true", "splat (i1 true)"):
                 masked = None
-            skipped = start * elem_bytes
-            known = min(align, skipped & -skipped) if skipped else align
-            result.append(_Chunk(addresses[begin : begin + size], masked, max(known, elem_bytes)))
+            result.append(_Chunk(row.cut(start, size), masked, known))
     return result
 
 
@@ -169,21 +207,20 @@ def emit_load(op: Load, f: Emitter, operation: Operation) -> Sequence[RegisterTi
     """A strided block."""
     dynamic = op.num_dynamic_strides
     pointer, index, *strides = (f.scalar(v) for v in operation.operands[: 2 + dynamic])
-    addresses = block_addresses(
+    rows = block_rows(
         f, op, pointer, index, strides, memory_bytes(operation.operands[0].type.pointee)
     )
-    return _load(f, operation, addresses, 2 + dynamic, op.align or 1)
+    return _load(f, operation, rows, 2 + dynamic, op.align or 1)
 
 
 @emits(Gather)
 def emit_gather(_op: Gather, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """Elements anywhere; offsets of the form scalar + constants load like a block."""
-    addresses = gather_addresses(f, operation)
-    return _load(f, operation, addresses, 2, 1)
+    return _load(f, operation, _gather_rows(f, operation), 2, 1)
 
 
 def _load(
-    f: Emitter, operation: Operation, addresses: Sequence[Address], first: int, align: int
+    f: Emitter, operation: Operation, rows: Sequence[_Run], first: int, align: int
 ) -> tuple[RegisterTile]:
     """Load elements; operands from `first` on are the mask and what masked-off elements give."""
     kind = operation.result.type
@@ -191,7 +228,7 @@ def _load(
     lanes = f.lanes(operation.result)
     rest = [f.tile_in(value, lanes) for value in operation.operands[first:]]
     mask = rest[0] if rest else None
-    pieces = _chunked(addresses, kind.shape, lanes, mask, align, memory_bytes(dtype))
+    pieces = _chunked(rows, lanes, mask, align, memory_bytes(dtype))
     if mask is None and kind.shape and kind.shape[-1] == 1 and len(pieces) > 1:
         column = DeferredParts(f.w, len(pieces), lambda i: _load_chunk(f, dtype, pieces[i], None))
         return (RegisterTile(register_elem(dtype), kind.shape, lanes, column),)
@@ -199,7 +236,14 @@ def _load(
     parts = []
     for number, piece in enumerate(pieces):
         other = rest[1].parts[number] if len(rest) > 1 else None
-        key = (*piece.addresses, piece.mask, other)
+        key = (
+            piece.run.first,
+            piece.run.step_bytes,
+            tuple(piece.run.listed),
+            piece.size,
+            piece.mask,
+            other,
+        )
         if key not in done:
             done[key] = _load_chunk(f, dtype, piece, other)
         parts.append(done[key])
@@ -215,15 +259,15 @@ def _load_chunk(f: Emitter, dtype: DType, piece: _Chunk, other: Value | None) ->
         if piece.mask.text in ("false", "splat (i1 false)"):
             return missing
         return _masked_load(f, dtype, piece, missing)
-    if lanes and not piece.is_run(elem_bytes):
+    if lanes and not piece.is_vector(elem_bytes):
         shared: dict[Address, Value] = {}
-        for address in piece.addresses:
+        for address in piece.run.addresses():
             if address not in shared:
                 pointer = f.addresses.displace(*address)
                 shared[address] = w.load(pointer, elem, 0, elem_bytes)
-        loaded = gather_lanes(w, [(shared[address], 0) for address in piece.addresses])
+        loaded = gather_lanes(w, [(shared[address], 0) for address in piece.run.addresses()])
     else:
-        loaded = w.load(f.addresses.displace(*piece.addresses[0]), elem, lanes, piece.align)
+        loaded = w.load(f.addresses.displace(*piece.run.first), elem, lanes, piece.align)
     return from_memory(w, dtype, loaded)
 
 
@@ -235,8 +279,8 @@ def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Val
     mask = _as_vector(f, piece.mask)
     kind = type_text(elem, lanes)
     tail = f"{mask.typed}, {kind} zeroinitializer"
-    if piece.is_run(elem_bytes):
-        pointer = f.addresses.displace(*piece.addresses[0])
+    if piece.is_vector(elem_bytes):
+        pointer = f.addresses.displace(*piece.run.first)
         name = f"llvm.masked.load.v{lanes}{_short(elem)}.p0"
         w.declarations[name] = f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})"
         loaded = w.result(
@@ -245,7 +289,7 @@ def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Val
             lanes,
         )
     else:
-        pointers = _pointer_vector(f, piece.addresses)
+        pointers = _pointer_vector(f, piece.run.addresses())
         name = f"llvm.masked.gather.v{lanes}{_short(elem)}.v{lanes}p0"
         w.declarations[name] = f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
         loaded = w.result(
@@ -306,21 +350,20 @@ def emit_store(op: Store, f: Emitter, operation: Operation) -> Sequence[Register
     dynamic = op.num_dynamic_strides
     pointer, index = (f.scalar(v) for v in operation.operands[:2])
     strides = [f.scalar(v) for v in operation.operands[3 : 3 + dynamic]]
-    addresses = block_addresses(
+    rows = block_rows(
         f, op, pointer, index, strides, memory_bytes(operation.operands[0].type.pointee)
     )
-    return _store(f, operation, addresses, 3 + dynamic, op.align or 1)
+    return _store(f, operation, rows, 3 + dynamic, op.align or 1)
 
 
 @emits(Scatter)
 def emit_scatter(_op: Scatter, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """Elements anywhere; the last one stays where addresses repeat."""
-    addresses = gather_addresses(f, operation)
-    return _store(f, operation, addresses, 3, 1)
+    return _store(f, operation, _gather_rows(f, operation), 3, 1)
 
 
 def _store(
-    f: Emitter, operation: Operation, addresses: Sequence[Address], first: int, align: int
+    f: Emitter, operation: Operation, rows: Sequence[_Run], first: int, align: int
 ) -> tuple[()]:
     value = operation.operands[2]
     kind = value.type
@@ -328,7 +371,7 @@ def _store(
     lanes = f.lanes(value)
     source = f.tile_in(value, lanes)
     mask = f.tile_in(operation.operands[first], lanes) if len(operation.operands) > first else None
-    pieces = _chunked(addresses, kind.shape, lanes, mask, align, memory_bytes(dtype))
+    pieces = _chunked(rows, lanes, mask, align, memory_bytes(dtype))
     stored: dict[Value, Value] = {}
     for piece, part in zip(pieces, source.parts, strict=True):
         if piece.mask is not None and piece.mask.text in ("false", "splat (i1 false)"):
@@ -343,12 +386,12 @@ def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
     w = f.w
     elem_bytes = memory_bytes(dtype)
     lanes = piece.size
-    run = piece.is_run(elem_bytes)
+    run = piece.is_vector(elem_bytes)
     if piece.mask is None:
         if run:
-            w.store(value, f.addresses.displace(*piece.addresses[0]), piece.align)
+            w.store(value, f.addresses.displace(*piece.run.first), piece.align)
             return
-        last = {address: lane for lane, address in enumerate(piece.addresses)}
+        last = {address: lane for lane, address in enumerate(piece.run.addresses())}
         for address, lane in last.items():
             pointer = f.addresses.displace(*address)
             w.store(w.extract(value, lane), pointer, elem_bytes)
@@ -358,13 +401,13 @@ def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
         value = w.insert(Value("poison", value.elem, 1), value, 0)
     kind = value.type
     if run:
-        pointer = f.addresses.displace(*piece.addresses[0])
+        pointer = f.addresses.displace(*piece.run.first)
         name = f"llvm.masked.store.v{lanes}{_short(value.elem)}.p0"
         w.declarations[name] = f"declare void @{name}({kind}, ptr, <{lanes} x i1>)"
         where = f"ptr align {piece.align} {pointer.text}"
         w.line(f"call void @{name}({value.typed}, {where}, {mask.typed})")
         return
-    pointers = _pointer_vector(f, piece.addresses)
+    pointers = _pointer_vector(f, piece.run.addresses())
     name = f"llvm.masked.scatter.v{lanes}{_short(value.elem)}.v{lanes}p0"
     w.declarations[name] = f"declare void @{name}({kind}, <{lanes} x ptr>, <{lanes} x i1>)"
     w.line(
