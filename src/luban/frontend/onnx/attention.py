@@ -11,7 +11,7 @@ from luban.core.dtypes import DType
 from luban.graph import build
 from luban.ir.node import Node
 
-__all__ = ["Scores", "attend", "merged_heads", "rotated", "split_heads", "visible"]
+__all__ = ["Scores", "attend", "heads_of_size", "merged_heads", "rotated", "split_heads", "visible"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,17 @@ class Scores:
     weights: Node
 
 
-def split_heads(x: Node, num_heads: int) -> Node:
+def split_heads(x: Node, num_heads: DimLike) -> Node:
     """[batch, length, heads * size] as [batch, heads, length, size]."""
+    width = x.tensor.shape[2]
+    return heads_of_size(x, dims.floor_div(width, num_heads), num_heads)
+
+
+def heads_of_size(x: Node, size: DimLike, num_heads: DimLike | None = None) -> Node:
+    """The same for heads of a known size."""
     batch, length, width = x.tensor.shape
-    size = dims.floor_div(width, num_heads)
+    if num_heads is None:
+        num_heads = dims.floor_div(width, size)
     return build.transpose(build.reshape(x, (batch, length, num_heads, size)), (0, 2, 1, 3))
 
 

@@ -9,6 +9,7 @@ from luban.core.dims import DimLike
 from luban.core.dtypes import DType
 from luban.frontend.onnx.attention import (
     attend,
+    heads_of_size,
     merged_heads,
     rotated,
     split_heads,
@@ -60,16 +61,14 @@ def _mask_bias(
     if given.rank == 1:
         place = build.iota((1, 1, 1, keys), 3, "i64")
         wide = build.cast(mask, "i64")
-        if given.shape[0] == batch:
-            seen = build.less(place, build.reshape(wide, (batch, 1, 1, 1)))
-        elif given.shape[0] == 2 * batch:
+        if given.shape[0] == 2 * batch:
             ends, starts = (
                 build.reshape(piece, (batch, 1, 1, 1))
                 for piece in build.split(wide, 0, (batch, batch))
             )
             seen = build.bitwise_and(build.less(place, ends), build.greater_equal(place, starts))
         else:
-            raise ctx.unsupported(f"mask of {given}", "a mask [batch], [batch, keys] or larger")
+            seen = build.less(place, build.reshape(wide, (batch, 1, 1, 1)))
         return _wall(seen, element, low)
     flag = build.not_equal(mask, 0) if given.dtype.kind != "bool" else mask
     if given.rank == 2:
@@ -229,12 +228,8 @@ def rotary_embedding(ctx: NodeContext, x: Node, positions: Node, cos: Node, sin:
     heads = x
     if is_flat:
         count = ctx.int("num_heads", 0)
-        if not count:
-            width, half = x.tensor.shape[2], cos.tensor.shape[1]
-            if not isinstance(width, int) or not isinstance(half, int):
-                raise ctx.unsupported("a symbolic head size", "attribute num_heads")
-            count = width // (2 * half)
-        heads = split_heads(x, count)
+        whole = cos.tensor.shape[1] * 2
+        heads = split_heads(x, count) if count else heads_of_size(x, whole)
     if positions.tensor.shape == (1,):
         length = heads.tensor.shape[2]
         start = build.reshape(build.cast(positions, "i64"), ())
