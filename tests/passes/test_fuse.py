@@ -76,7 +76,7 @@ def test_a_host_operation_between_two_members_keeps_them_apart() -> None:
     ordered = node(Sort(0), first)
     graph = Graph("apart", (x,), (g.add(first, ordered),))
     assert kernels(graph) == ["loop", "loop"]
-    assert "computed outside from the kernel's own result" in reasons(graph)
+    assert "computed outside, from the kernel's own result" in reasons(graph)
 
 
 def test_a_transposed_use_of_a_row_result_is_another_kernel() -> None:

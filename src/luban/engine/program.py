@@ -15,6 +15,7 @@ from luban.graph.ops.control import Scan, sub_graphs
 from luban.graph.ops.data import Constant, HostCall
 from luban.graph.ops.fusion import Once
 from luban.graph.ops.structure import Reshape
+from luban.graph.order import execution_order, settlers
 from luban.ir.node import GetItem, Graph, Node, Parameter
 from luban.lower.support import no_kernel
 
@@ -117,12 +118,14 @@ def _why_on_host(n: Node) -> str:
 
 def _launches_first(graph: Graph, runs: Collection[Node]) -> list[Node]:
     """A topological order that puts a host step off while anything else can run."""
-    order = graph.nodes()
-    waiting = {n: len(set(n.operands)) for n in order}
+    order = execution_order(graph)
+    settling = settlers(graph)
+    needs = {n: {*n.operands, *settling.get(n, ())} for n in order}
+    waiting = {n: len(needs[n]) for n in order}
     users: dict[Node, list[Node]] = {n: [] for n in order}
     for n in order:
-        for operand in set(n.operands):
-            users[operand].append(n)
+        for needed in needs[n]:
+            users[needed].append(n)
     position = {n: i for i, n in enumerate(order)}
 
     def is_host(n: Node) -> bool:

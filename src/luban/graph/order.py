@@ -22,6 +22,7 @@ __all__ = [
     "attribute_symbols",
     "needed_symbols",
     "settled_symbols",
+    "settlers",
     "type_symbols",
 ]
 
@@ -82,17 +83,22 @@ def execution_order(graph: Graph) -> list[Node]:
     A node that settles a symbol which nothing else needs still runs only if a result needs it.
     """
     plain = graph.nodes()
-    settlers: dict[str, Node] = {}
+    before = settlers(graph)
+    return _ordered(graph.results, before) if before else plain
+
+
+def settlers(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node the nodes that settle sizes it needs, besides its operands; only where any do."""
+    plain = graph.nodes()
+    found: dict[str, Node] = {}
     bound = frozenset[str]().union(*(type_symbols(p.type) for p in graph.parameters))
     for n in plain:
         for name in settled_symbols(n) - bound:
-            settlers.setdefault(name, n)
-    if not settlers:
-        return plain
-    before = {
-        n: [settlers[name] for name in sorted(needed_symbols(n) & settlers.keys())] for n in plain
-    }
-    return _ordered(graph.results, before)
+            found.setdefault(name, n)
+    if not found:
+        return {}
+    before = {n: [found[name] for name in sorted(needed_symbols(n) & found.keys())] for n in plain}
+    return {n: rows for n, rows in before.items() if rows}
 
 
 def _ordered(roots: Iterable[Node], before: dict[Node, list[Node]]) -> list[Node]:
@@ -102,7 +108,7 @@ def _ordered(roots: Iterable[Node], before: dict[Node, list[Node]]) -> list[Node
         if root in seen:
             continue
         seen.add(root)
-        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter((*root.operands, *before[root])))]
+        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter((*root.operands, *before.get(root, ()))))]
         while stack:
             current, rest = stack[-1]
             following = next((n for n in rest if n not in seen), None)
@@ -111,5 +117,5 @@ def _ordered(roots: Iterable[Node], before: dict[Node, list[Node]]) -> list[Node
                 stack.pop()
             else:
                 seen.add(following)
-                stack.append((following, iter((*following.operands, *before[following]))))
+                stack.append((following, iter((*following.operands, *before.get(following, ())))))
     return order

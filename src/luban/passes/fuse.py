@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from luban.core.dims import Shape
 from luban.core.types import TensorType
+from luban.graph.order import execution_order, settlers
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
@@ -97,7 +98,8 @@ class _Fuser:
     scalars: set[Node] = field(default_factory=set)  # numbers that each user works out for itself
     clusters: list[Cluster] = field(default_factory=list)
     owner: dict[Node, Cluster] = field(default_factory=dict)
-    behind: dict[Node, int] = field(default_factory=dict)  # bit i: depends on cluster i
+    after: dict[Node, int] = field(default_factory=dict)  # the last cluster that it depends on
+    before: dict[Node, list[Node]] = field(default_factory=dict)  # who settles its sizes
 
     def grow(self, order: Sequence[Node]) -> None:
         """One walk that gives every elementwise, reduction and contraction node its cluster."""
@@ -118,12 +120,12 @@ class _Fuser:
                     self._elementwise(n)
             elif isinstance(n.op, (Concatenate, PackPanels)) or (n in wanted and _is_copy(n)):
                 self._start(n, "loop", n.tensor.shape)
-            mask = 0
-            for operand in n.operands:
-                mask |= self.behind[operand]
-            if n in self.owner:
-                mask |= 1 << self.owner[n].number
-            self.behind[n] = mask
+            last = max((self.after[needed] for needed in self._needs(n)), default=-1)
+            self.after[n] = max(last, self.owner[n].number) if n in self.owner else last
+
+    def _needs(self, n: Node) -> Sequence[Node]:
+        """Operands, and the nodes that settle sizes that it needs."""
+        return (*n.operands, *self.before.get(n, ()))
 
     def _is_number(self, n: Node) -> bool:
         return n in self.scalars or _inlined_constant(n)
@@ -132,7 +134,7 @@ class _Fuser:
         """Values that a host operation, control flow or the caller takes as they are."""
         kernel = (*KERNEL_OPS, GetItem)
         wanted = {operand for n in order if not isinstance(n.op, kernel) for operand in n.operands}
-        wanted |= {_streamed(n.operands[0]) for n in order if isinstance(n.op, PANELLED)}
+        wanted |= {_streamed(n.operands[0]) for n in order if _streams(n)}
         return wanted | set(self.graph.results)
 
     def _start(self, n: Node, kind: str, space: Shape, axes: tuple[int, ...] = ()) -> None:
@@ -154,7 +156,7 @@ class _Fuser:
                 break
             current = current.operands[0]
         direct = self.owner.get(current) is cluster
-        depends = bool(self.behind[operand] >> cluster.number & 1)
+        depends = self.after[operand] >= cluster.number
         return direct or depends, direct and (current is operand or cluster.kind == "rows")
 
     def _fits(self, n: Node, cluster: Cluster) -> str:
@@ -165,10 +167,12 @@ class _Fuser:
         for operand in n.operands:
             inside, allowed = self._reaches(operand, cluster)
             if inside and not allowed:
-                return "an operand is computed outside from the kernel's own result"
+                return "an operand is computed outside, from the kernel's own result or after it"
             touches = touches or allowed
             if allowed and not self._aligned(operand, cluster):
                 return "an operand is read at another place than it is computed"
+        if any(self.after[settler] >= cluster.number for settler in self.before.get(n, ())):
+            return "a size that it needs is known only after the kernel has run"
         return "" if touches else "no operand is computed in the kernel"
 
     def _aligned(self, operand: Node, cluster: Cluster) -> bool:
@@ -293,10 +297,10 @@ class _Fuser:
         start = min(position[m] for m in cluster.members)
         seen: set[Node] = set()
         stack = [
-            operand
+            needed
             for m in target.members
-            for operand in m.operands
-            if self.owner.get(operand) not in (cluster, target)
+            for needed in self._needs(m)
+            if self.owner.get(needed) not in (cluster, target)
         ]
         while stack:
             current = stack.pop()
@@ -308,12 +312,12 @@ class _Fuser:
                 continue
             seen.add(current)
             if owner is None:
-                stack.extend(current.operands)
+                stack.extend(self._needs(current))
                 continue
             for member in owner.members:  # a cluster runs as a whole
                 if member not in seen:
                     seen.add(member)
-                    stack.extend(o for o in member.operands if self.owner.get(o) is not owner)
+                    stack.extend(o for o in self._needs(member) if self.owner.get(o) is not owner)
         return False
 
     def _only_user(
@@ -349,6 +353,16 @@ class _Fuser:
 def _reduced_axes(n: Node) -> tuple[int, ...]:
     assert isinstance(n.op, (Reduce, ArgReduce))
     return n.op.axes if isinstance(n.op, Reduce) else (n.op.axis,)
+
+
+def _streams(n: Node) -> bool:
+    """True if the node's kernel reads its first operand along its last axis."""
+    match n.op:
+        case Convolution(layout=layout):
+            return layout == "channels_last"
+        case ReduceWindow(window=window):
+            return len(window) >= 3 and window[0] == window[-1] == 1
+    return isinstance(n.op, PANELLED)
 
 
 def _streamed(operand: Node) -> Node:
@@ -402,8 +416,8 @@ def fuse(
     `no_kernel` gives the reason why a node has no kernel form on the target, or None. Such nodes, and
     those that no kernel computes (host calls, control flow, sorting) stay as they are.
     """
-    order = graph.nodes()
-    fuser = _Fuser(graph, no_kernel)
+    order = execution_order(graph)
+    fuser = _Fuser(graph, no_kernel, before=settlers(graph))
     fuser.grow(order)
     fuser.melt(order)
     fuser.share(order)
