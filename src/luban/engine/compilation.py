@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from luban.core.progress import report
 from luban.engine.compile import Compiled, compile_graph
 from luban.frontend.onnx import Imported, import_model
 from luban.ir.node import Graph
@@ -41,6 +42,7 @@ def compile_source(
     if isinstance(source, Graph):
         imported, graph = None, source
     else:
+        report("reading the model")
         imported = import_model(source, shapes=shapes)
         graph = imported.graph
     compiled = compile_graph(graph, num_threads=num_threads, without=without, target=target)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luban.codegen.llvm import emit, scratch_bytes
+from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine.steps import LinkedKernel
 from luban.graph.ops.fusion import Fusion
@@ -54,8 +55,9 @@ def lower_fusions(
     lowered: dict[Node, Lowered] = {}
     declined: dict[Node, str] = {}
     known: dict[tuple[object, ...], Lowered | str] = {}
-    for n in nodes:
+    for number, n in enumerate(nodes):
         assert isinstance(n.op, Fusion)
+        report("lowering", number, len(nodes))
         key = (n.op.kind, n.op.body.parameters, n.op.body.results)
         if key not in known:
             known[key] = _lower(n.op, target)
@@ -84,7 +86,10 @@ def link_kernels(
 ) -> dict[Node, LinkedKernel]:
     """Compile each distinct kernel once, in parallel, and link it."""
     modules = {item.name: item.kernel.module for item in lowered.values()}
-    texts = [emit(module, target) for module in modules.values()]
+    texts = []
+    for number, module in enumerate(modules.values()):
+        report("generating code", number, len(modules))
+        texts.append(emit(module, target))
     objects = cache.objects(texts, target)
     code = dict(zip(modules, objects, strict=True))
     libraries = {name: link([data], [name]) for name, data in code.items()}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from luban.core.errors import OptionError
+from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine.prepare import compute_once, fold_constants
 from luban.engine.recurrence import separate_results
@@ -100,6 +101,7 @@ def optimise(
     reports: list[PassReport] = []
     for each in PASSES:
         if each.name not in without:
+            report(f"optimising: {each.name}")
             graph = _apply(each, graph, registers, reports)
     return graph, reports
 

@@ -8,13 +8,14 @@ import re
 import threading
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from luban.core.errors import InternalError, LubanWarning
+from luban.core.progress import report
 from luban.native.target import Target
 from luban.native.threads import available_threads
 
@@ -193,14 +194,22 @@ def compile_many(
     compilation has ended; those not yet begun are dropped (also on Ctrl-C).
     """
     workers = min(num_threads or available_threads(), len(ir_texts))
+    stage, total = "compiling", len(ir_texts)
     if workers <= 1:
-        return [compile_object(text, target) for text in ir_texts]
+        objects: list[bytes] = []
+        for text in ir_texts:
+            report(stage, len(objects), total)
+            objects.append(compile_object(text, target))
+        return objects
     executor = ThreadPoolExecutor(workers, thread_name_prefix="luban-compile")
     try:
         # The longest first, so that no thread is left alone with a long one at the end.
         order = sorted(range(len(ir_texts)), key=lambda i: -len(ir_texts[i]))
         jobs = {i: executor.submit(compile_object, ir_texts[i], target) for i in order}
-        return [jobs[i].result() for i in range(len(ir_texts))]
+        for done, job in enumerate(as_completed(jobs.values()), 1):
+            report(stage, done, total)
+            job.result()
+        return [jobs[i].result() for i in range(total)]
     finally:
         executor.shutdown(cancel_futures=True)
 
