@@ -193,7 +193,11 @@ class Trace:
 
 
 def _saturates(node: Node) -> bool | None:
-    return node.op.saturate if isinstance(node.op, Cast) else None
+    """Whether a cast clamps: the tile IR can clamp integers too, those of a graph always wrap."""
+    if not isinstance(node.op, Cast):
+        return None
+    integers = node.op.dtype.is_integer and node.operands[0].tensor.dtype.is_integer
+    return node.op.saturate and not integers
 
 
 def _exact_parts(index: Linear, divisor: DimLike) -> Linear:

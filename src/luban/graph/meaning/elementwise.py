@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from luban.core.dtypes import DType
+from luban.core.dtypes import DTYPES, DType
 from luban.graph.meaning.context import (
     Array,
     Context,
@@ -181,36 +181,30 @@ def cast_array(
     >>> cast_array(np.array([np.nan, np.inf, -1.5, 3e9]), dtype("i32"))
     array([         0, 2147483647,         -1, 2147483647], dtype=int32)
     """
-    wide = widened(x)
+    with np.errstate(all="ignore"):
+        return _converted(widened(x), element, saturate, precision)
+
+
+def _converted(wide: Array, element: DType, saturate: bool, precision: Precision) -> Array:
     if wide.dtype.kind == "c" and element.kind != "complex":
         wide = wide.real
     if element.kind == "bool":
         return np.asarray(wide != 0)
     if element.is_integer and wide.dtype.kind == "f":
-        bounds = (int(element.lowest), int(element.highest))
-        whole = _clamped(wide, bounds) if saturate else _wrapped(wide)
-        return whole.astype(element.numpy)
+        holder = element if saturate or element.name == "u64" else DTYPES["i64"]
+        return _clamped(wide, int(holder.lowest), int(holder.highest)).astype(element.numpy)
     if element.is_float and element.bits <= 8:
         return _to_tiny_float(wide, element, saturate).astype(storage(element, precision))
     return stored(wide, element, precision)
 
 
-def _clamped(x: Array, bounds: tuple[int, int]) -> Array:
+def _clamped(x: Array, low: int, high: int) -> Array:
     """Towards zero and clamped, as i64, or as u64 where i64 is too narrow; NaN gives 0."""
-    low, high = bounds
     whole = np.trunc(x.astype(np.float64))
     holder = np.uint64 if high > np.iinfo(np.int64).max else np.int64
     above, below = whole >= float(high), whole <= float(low)
     inside = np.where(above | below | np.isnan(whole), 0, whole).astype(holder)
     return np.where(above, holder(high), np.where(below, holder(low), inside))
-
-
-def _wrapped(x: Array) -> Array:
-    """Towards zero, modulo 2**64, as i64; NaN and infinity give 0."""
-    whole = np.fmod(np.trunc(x.astype(np.float64)), 2.0**64)
-    whole = np.where(np.isfinite(whole), whole, 0)
-    magnitude = np.abs(whole).astype(np.uint64)
-    return np.where(whole < 0, np.uint64(0) - magnitude, magnitude).view(np.int64)
 
 
 def _to_tiny_float(x: Array, element: DType, saturate: bool) -> Array:

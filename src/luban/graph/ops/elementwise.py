@@ -162,10 +162,10 @@ class Select(Op):
 class Cast(Op):
     """Another dtype, same value as near as it can hold: ties to even.
 
-    Float to integer truncates towards zero; with `saturate` it clamps and NaN gives 0, else it
-    wraps modulo 2**bits. Integer to integer wraps. To 8-bit and 4-bit floats: with `saturate`
-    clamps to the largest finite value, else overflow gives infinity or NaN as the format has. To
-    bool: anything but zero is true.
+    Float to integer truncates towards zero and NaN gives 0; with `saturate` it clamps, else it
+    clamps to i64 (u64 for u64) and keeps the low bits. Integer to integer keeps the low bits. To
+    8-bit and 4-bit floats: with `saturate` clamps to the largest finite value, else overflow gives
+    infinity or NaN as the format has. To bool: anything but zero is true.
     """
 
     name: ClassVar[str] = "cast"
