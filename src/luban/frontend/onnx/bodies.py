@@ -10,7 +10,7 @@ import onnx
 from luban.core.errors import ModelError
 from luban.core.types import Type
 from luban.frontend.onnx.context import NodeContext
-from luban.frontend.onnx.scope import Failed, Scope
+from luban.frontend.onnx.scope import Failed, Scope, declared_types
 from luban.frontend.onnx.settling import with_settlers
 from luban.graph import build
 from luban.ir.node import Graph, Node
@@ -66,7 +66,7 @@ def read_body(
         context.scope,
         closed=closed,
         attributes=context.scope.attributes,
-        declared={v.name: v.type for v in (*proto.value_info, *proto.output)},
+        declared=declared_types(proto),
     )
     importer.add_initializers(proto, scope)
     first_inner = len(importer.names.created)

@@ -35,7 +35,7 @@ from luban.frontend.onnx.functions import Functions
 from luban.frontend.onnx.load import Source, element_type, load_model
 from luban.frontend.onnx.order import in_order
 from luban.frontend.onnx.run_time import run_time_step
-from luban.frontend.onnx.scope import Failed, Scope, Value
+from luban.frontend.onnx.scope import Failed, Scope, Value, declared_types
 from luban.frontend.onnx.settling import with_settlers
 from luban.frontend.onnx.survey import survey
 from luban.frontend.onnx.value_types import SymbolNames, type_of, with_sizes
@@ -124,7 +124,7 @@ class Importer:
         scope = Scope("", self.opset)
         self.add_initializers(graph, scope)
         parameters = self._parameters(graph, scope, shapes, sizes)
-        scope.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+        scope.declared = declared_types(graph)
         self.walk(graph.node, scope)
         wanted = [v.name for v in graph.output] if outputs is None else list(outputs)
         found = self._results(wanted, scope, chosen=outputs is not None)

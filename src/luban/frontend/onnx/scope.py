@@ -20,7 +20,7 @@ from luban.graph.ops.data import Constant
 from luban.graph.sizes import symbolic_value
 from luban.ir.node import Node
 
-__all__ = ["Failed", "Scope", "of_sizes"]
+__all__ = ["Failed", "Scope", "Value", "declared_types", "of_sizes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,12 @@ class Scope:
             self.captured[outer] = inside
         self.values[name] = inside
         return inside
+
+
+def declared_types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    """What a graph states about the types of its values."""
+    stated = (*graph.value_info, *graph.output)
+    return {v.name: v.type for v in stated if v.type.WhichOneof("value")}
 
 
 def of_sizes(sizes: np.ndarray[Any, Any], like: Node) -> Node:

@@ -76,7 +76,9 @@ def _to_power_of_two(ctx: NodeContext, x: Node) -> Node:
         carries = build.greater(fraction, 0)
     elif mode == "nearest":
         # Ties go up, but between 0 and the smallest power of two they go down.
-        tie_up = build.select(build.greater(exponent, 0), 1 << 22, (1 << 22) + 1)
+        tie_up = build.select(
+            build.greater(exponent, 0), build.constant(1 << 22, "u32"), (1 << 22) + 1
+        )
         carries = build.greater_equal(fraction, tie_up)
     elif mode == "down":
         carries = build.less(exponent, 0)

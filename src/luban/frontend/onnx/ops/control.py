@@ -16,7 +16,7 @@ from luban.frontend.onnx.registry import NodeContext, op
 from luban.graph import build
 from luban.graph.host import branches as host_branches
 from luban.graph.ops.control import If, Loop, Scan
-from luban.ir.node import Graph, Node, node, results_of
+from luban.ir.node import Graph, Node, map_graph, node, rebuilt, results_of
 
 __all__: list[str] = []
 
@@ -71,12 +71,19 @@ def _assumed(ctx: NodeContext, predicate: Node, then: Body, otherwise: Body) -> 
         f"the other branch gives {_list(other.results)}"
     )
     ctx.importer.assumptions.append(what)
-    results = read_body(ctx, ctx.body(name), name, (), closed=False).results
     condition = build.reshape(predicate, ())
-    return tuple(
-        ctx.host_call("taken_branch", [condition, r], [r.type], then=takes_then, what=what)[0]
-        for r in results
-    )
+
+    def checked(x: Node) -> Node:
+        (same,) = ctx.host_call(
+            "taken_branch", [condition, x], [x.type], then=takes_then, what=what
+        )
+        return same
+
+    # The check comes before the branch: its own operations may fail on other sizes.
+    operands = {given.scope.captured[outer]: checked(outer) for outer in given.captured}
+    if not operands:
+        return tuple(checked(r) for r in given.results)
+    return map_graph(given.closed(given.captured), rebuilt, operands).results
 
 
 def _stated_rank(stated: onnx.TypeProto | None) -> int | None:
