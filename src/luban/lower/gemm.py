@@ -30,7 +30,7 @@ from luban.tile.expr import Expr
 __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
-_UNROLL = 8  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
+_UNROLL = 4  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
 _MANY = 8  # heights up to which each has code of its own
 _ONE = Group(-1, 1)  # an axis that is not there
 
