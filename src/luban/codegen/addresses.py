@@ -8,7 +8,7 @@ product of loop-invariant scalars is written to a slot in front of the loop.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from luban.codegen.writer import Lines, Value, Writer
 
@@ -59,42 +59,45 @@ class Addresses:
         self._depths.setdefault(value.text, len(self._slots))
 
     def _depth(self, value: Value) -> int:
-        if value.is_constant:
+        if value.text[0] != "%":
             return 0
         here = len(self._slots)
         return min(self._depths.get(value.text, here), here)  # a loop's results are seen outside it
 
-    def _once(self, opcode: str, elem: str, *operands: Value) -> Value:
+    def _once(self, opcode: str, elem: str, a: Value, b: Value) -> Value:
         """One instruction, at the outermost loop depth that has its operands, shared."""
-        depth = max((self._depth(v) for v in operands), default=0)
-        key = (opcode, *(v.text for v in operands))
+        depth = max(self._depth(a), self._depth(b))
+        key = (opcode, a.text, b.text)
         known = self._known[depth]
-        if key not in known:
-            inner = depth < len(self._slots)
-            with self.w.writing_to(self._slots[depth]) if inner else nullcontext():
-                words = ", ".join(f"{v.type} {v.text}" for v in operands)
-                if not opcode.startswith("getelementptr"):
-                    words = f"{operands[0].type} " + ", ".join(v.text for v in operands)
-                known[key] = self.w.result(f"{opcode} {words}", elem)
-            self._depths[known[key].text] = depth
-        return known[key]
+        found = known.get(key)
+        if found is None:
+            second = b.typed if elem == "ptr" else b.text
+            right = f"{opcode} {a.typed}, {second}"
+            if depth < len(self._slots):
+                with self.w.writing_to(self._slots[depth]):
+                    found = self.w.result(right, elem)
+            else:
+                found = self.w.result(right, elem)
+            known[key] = found
+            self._depths[found.text] = depth
+        return found
 
     # Arithmetic
 
     def split(self, value: Value) -> tuple[Value | None, int]:
         """(base, constant) with value = base + constant; base is None for a constant."""
-        if value.is_constant:
+        if value.text[0] != "%":
             return None, int(value.text)
         return self._sums.get(value.text, (value, 0))
 
     def join(self, base: Value | None, constant: int) -> Value:
         """base + constant as a value."""
+        if base is not None and constant == 0:
+            return base
         constant = (constant + _WRAP // 2) % _WRAP - _WRAP // 2
         number = Value(str(constant), "i64")
         if base is None:
             return number
-        if constant == 0:
-            return base
         result = self._once("add", "i64", base, number)
         self._sums[result.text] = (base, constant)
         return result

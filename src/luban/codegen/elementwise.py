@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -162,7 +161,7 @@ def emit_binary(op: Binary, f: Emitter, operation: Operation) -> Sequence[Regist
             method = {"add": index.add, "sub": index.subtract, "mul": index.multiply}[op.kind]
             return [scalar_tile(method(a, b))]
         (found,) = elementwise(f, operation, lambda a, b: f.w.binary(op.kind, a, b))
-        return [replace(found, affine=_affine_binary(f, op.kind, *tiles))]
+        return [found._replace(affine=_affine_binary(f, op.kind, *tiles))]
     return elementwise(f, operation, lambda a, b: integers.binary(f.w, op.kind, dtype, a, b))
 
 

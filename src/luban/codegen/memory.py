@@ -8,7 +8,6 @@ masked gather or scatter under a mask that is not known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -47,8 +46,7 @@ class Address(NamedTuple):
     offset_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """Elements of a row: `step_bytes` apart from `first` on, or each listed when that is None."""
 
     first: Address
@@ -83,8 +81,7 @@ def _listed(addresses: Sequence[Address]) -> _Run:
     return _Run(first, step, len(addresses))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     """The elements of one part: addresses, mask (None: all), alignment of the first in bytes."""
 
     run: _Run

@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +60,7 @@ def chunks(extent: int, lanes: int) -> tuple[tuple[int, int], ...]:
     return tuple(result)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegisterTile:
+class RegisterTile(NamedTuple):
     """The parts of one tile, with what is known about them.
 
     constant  its numbers, when they are known at compile time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -45,7 +44,7 @@ def emit_broadcast(op: Broadcast, f: Emitter, operation: Operation) -> Sequence[
     numbers = None if source.constant is None else np.broadcast_to(source.constant, shape)
     if source.uniform is not None:
         found = uniform_tile(w, source.uniform, shape, lanes)
-        return [replace(found, constant=numbers)]
+        return [found._replace(constant=numbers)]
     if numbers is not None:
         return [constant_tile(w, source.elem, lanes, numbers)]
     aligned = (1,) * (len(shape) - len(source.shape)) + source.shape
@@ -89,7 +88,7 @@ def _select(
     """Elements of `source` in another order."""
     if not operation.result.type.shape:
         part = _lane(f, lanes_of(source)[int(indices)])
-        return replace(scalar_tile(part), constant=_constant(source, indices))
+        return scalar_tile(part)._replace(constant=_constant(source, indices))
     return select_elements(f.w, source, indices, f.lanes(operation.result))
 
 

@@ -6,6 +6,7 @@ Nothing here knows the tile IR. Values carry their type, so an instruction needs
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,6 @@ def suffix(elem: str, lanes: int) -> str:
     return f"v{lanes}{short}" if lanes else short
 
 
-@functools.cache
 def float_text(elem: str, bits: int) -> str:
     """A float constant given by its 32 or 64 bits, in LLVM's exact hexadecimal form.
 
@@ -94,7 +94,7 @@ class Value(NamedTuple):
     @property
     def is_constant(self) -> bool:
         """Whether no instruction computes it."""
-        return not self.text.startswith("%")
+        return self.text[0] != "%"
 
 
 class Phi(NamedTuple):
@@ -222,7 +222,7 @@ class Writer:
     def number(self, value: float, like: Value) -> Value:
         """`value` rounded to the element type of `like`, in every lane."""
         if like.elem in FLOATS:
-            return self.bits(float_bits(like.elem, value), like.elem, like.lanes)
+            return _float_constant(value, math.copysign(1.0, value), like.elem, like.lanes)
         if like.elem == "i1":
             return self.constant("true" if value else "false", "i1", like.lanes)
         return self.constant(str(int(value)), like.elem, like.lanes)
@@ -383,6 +383,13 @@ class Writer:
     def store(self, value: Value, pointer: Value, align: int) -> None:
         """Store a scalar or vector."""
         self.line(f"store {value.typed}, ptr {pointer.text}, align {align}")
+
+
+@functools.cache
+def _float_constant(value: float, _sign: float, elem: str, lanes: int) -> Value:
+    """A float constant in every lane. The sign is part of the key because 0.0 equals -0.0."""
+    text = float_text(elem, float_bits(elem, value))
+    return Value(f"splat ({elem} {text})" if lanes else text, elem, lanes)
 
 
 def _flatten(lines: Lines) -> Iterator[str]:
