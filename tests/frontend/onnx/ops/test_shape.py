@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from luban.core.errors import LubanError
+from luban.core.errors import LubanError, LubanWarning
 from luban.frontend.onnx import import_model
 from tests.frontend.onnx.ops.comparison import SYMBOLIC, Array, compare, graph_of, model, run
 
@@ -23,6 +23,7 @@ def result_type(op: str, inputs: list[Array], **options: object) -> str:
     return str(graph.results[0].type)
 
 
+@pytest.mark.filterwarnings("ignore:.*works for one value")
 @pytest.mark.parametrize("known", [(1,), ()])
 @pytest.mark.parametrize("target", [[0, -1], [4, 6], [-1], [2, 3, 4, 1], [0, 0, -1]])
 def test_reshape(target: list[int], known: tuple[int, ...]) -> None:
@@ -63,6 +64,29 @@ def test_a_frozen_batch_is_pointed_at() -> None:
     inputs = [normal(2, 6), np.array([1, 2, 3])]
     with pytest.raises(LubanError, match="exported with a batch of 1: use 0 or -1"):
         run("Reshape", inputs, known=[1])
+
+
+def test_a_batch_frozen_at_export_is_pointed_at_when_loading() -> None:
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 255, 52, 52])
+    shapes = {"frozen": [1, 3, 85, 52, 52], "open": [-1, 3, 85, 52, 52]}
+    for name, shape in shapes.items():
+        graph = helper.make_graph(
+            [helper.make_node("Reshape", ["x", "shape"], ["y"], name="the_reshape")],
+            name,
+            [x],
+            [onnx.ValueInfoProto(name="y")],
+            [onnx.numpy_helper.from_array(np.array(shape), "shape")],
+        )
+        proto = helper.make_model(graph)
+        if name == "open":
+            import_model(proto)
+            continue
+        with pytest.warns(
+            LubanWarning, match=r"one value of N only: 689520\*N must be 689520"
+        ) as w:
+            import_model(proto, "yolo.onnx")
+        assert "use -1 there" in str(w[0].message)
+        assert "at yolo.onnx: the_reshape" in str(w[0].message)
 
 
 def test_a_shape_that_is_half_known_keeps_the_known_half() -> None:

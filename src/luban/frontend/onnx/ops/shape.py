@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
 from luban.core import dims
-from luban.core.dims import DimLike
-from luban.core.errors import ShapeError
+from luban.core.dims import Dim, DimLike
+from luban.core.errors import LubanWarning, ShapeError
 from luban.frontend.onnx.arguments import (
     axes_in_order,
     axis_from,
@@ -45,11 +48,11 @@ def size(_ctx: NodeContext, x: Node) -> Node:
 def reshape(ctx: NodeContext, x: Node, target: Node | None = None) -> Node:
     """x under another shape: 0 keeps a size (unless `allowzero`), -1 stands for what is left."""
     if target is None:
-        return build.reshape(x, _resolved(x, ctx.ints("shape", ())))
+        return _reshaped(ctx, x, _resolved(x, ctx.ints("shape", ())))
     allow_zero = bool(ctx.int("allowzero", 0))
     sizes = ctx.sizes(target)
     if sizes is not None:
-        return build.reshape(x, _resolved(x, sizes, allow_zero))
+        return _reshaped(ctx, x, _resolved(x, sizes, allow_zero))
     parts = partly_known_sizes(ctx, target)
     shape: list[DimLike] = []
     for axis, size in enumerate(parts):
@@ -58,6 +61,22 @@ def reshape(ctx: NodeContext, x: Node, target: Node | None = None) -> Node:
         is_open = size is None or size == -1
         shape.append(ctx.fresh(f"size_{axis}") if is_open or size is None else size)
     return build.dynamic_reshape(x, _resolved_at_run_time(x, target, allow_zero), shape)
+
+
+def _reshaped(ctx: NodeContext, x: Node, shape: Sequence[DimLike]) -> Node:
+    """x in that shape; warns where constants in it leave a symbolic size only one value."""
+    total, wanted = x.tensor.num_elements, dims.num_elements(shape)
+    if isinstance(wanted, int) and isinstance(total, Dim):
+        names = sorted(symbol.name for symbol in dims.symbols(total))
+        warnings.warn(
+            f"reshape of {x.tensor} to {list(shape)} works for one value of "
+            f"{' and '.join(names)} only: {total} must be {wanted}\n"
+            "hint: the exporter froze a size; use -1 there, or fix the size of the input\n"
+            f"at {ctx.loc}",
+            LubanWarning,
+            stacklevel=2,
+        )
+    return build.reshape(x, shape)
 
 
 def _resolved(x: Node, sizes: tuple[DimLike, ...], allow_zero: bool = False) -> tuple[DimLike, ...]:
