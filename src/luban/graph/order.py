@@ -88,7 +88,7 @@ def execution_order(graph: Graph) -> list[Node]:
 
 
 def settlers(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node the nodes that settle sizes it needs, besides its operands; only where any do."""
+    """For each node the nodes that settle sizes it needs, if there are any besides operands."""
     plain = graph.nodes()
     found: dict[str, Node] = {}
     bound = frozenset[str]().union(*(type_symbols(p.type) for p in graph.parameters))
@@ -102,13 +102,16 @@ def settlers(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def _ordered(roots: Iterable[Node], before: dict[Node, list[Node]]) -> list[Node]:
+    def earlier(n: Node) -> Iterator[Node]:
+        return iter((*n.operands, *before.get(n, ())))
+
     order: list[Node] = []
     seen: set[Node] = set()
     for root in roots:
         if root in seen:
             continue
         seen.add(root)
-        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter((*root.operands, *before.get(root, ()))))]
+        stack: list[tuple[Node, Iterator[Node]]] = [(root, earlier(root))]
         while stack:
             current, rest = stack[-1]
             following = next((n for n in rest if n not in seen), None)
@@ -117,5 +120,5 @@ def _ordered(roots: Iterable[Node], before: dict[Node, list[Node]]) -> list[Node
                 stack.pop()
             else:
                 seen.add(following)
-                stack.append((following, iter((*following.operands, *before.get(following, ())))))
+                stack.append((following, earlier(following)))
     return order
