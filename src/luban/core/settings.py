@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from luban.core.errors import OptionError
 
-__all__ = ["SETTINGS", "Setting", "environment"]
+__all__ = ["SETTINGS", "Setting", "child_environment", "environment"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,15 @@ class Setting(Generic[T]):
 def environment(name: str) -> str | None:
     """The raw value of a variable that others own (HOME, XDG_CACHE_HOME, OMP_NUM_THREADS, ...)."""
     return os.environ.get(name)
+
+
+def child_environment(overrides: dict[str, str]) -> dict[str, str]:
+    """This process's environment for a child process, with some variables replaced.
+
+    >>> child_environment({"LUBAN_NUM_THREADS": "2"})["LUBAN_NUM_THREADS"]
+    '2'
+    """
+    return {**os.environ, **overrides}
 
 
 def _positive(text: str) -> int:

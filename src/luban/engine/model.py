@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,10 +80,15 @@ class Model:
     """
 
     def __init__(
-        self, executor: Executor, recompile: Callable[[], Compilation], *, from_cache: bool = False
+        self,
+        executor: Executor,
+        recompile: Callable[[], Compilation],
+        *,
+        name: str = "",
+        from_cache: bool = False,
     ) -> None:
         program = executor.program
-        self.name = program.name
+        self.name = name or program.name
         self.inputs = tuple(
             TensorInfo(name, value.type)
             for name, value in zip(program.input_names, program.inputs, strict=True)
@@ -279,6 +285,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     chosen = default_target() if target is None else named_target(target)
     given = dict(shapes or {})
     stored = default_cache()
+    name = Path(model).name if isinstance(model, str | os.PathLike) else ""
     key: str | None = None
     if cache and isinstance(model, str | os.PathLike | bytes):
         key = artifact_key(model, tuple(without), given, chosen, stored)
@@ -292,9 +299,9 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     if key is not None:
         found = read_artifact(key, threads, stored)
         if found is not None:
-            return Model(found, recompile, from_cache=True)
+            return Model(found, recompile, name=name, from_cache=True)
     compilation = recompile()
-    made = Model(compilation.compiled.executor, recompile)
+    made = Model(compilation.compiled.executor, recompile, name=name)
     made._compilation = compilation
     if key is not None:
         write_artifact(key, compilation.compiled, compilation.files, stored)

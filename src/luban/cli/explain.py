@@ -1,0 +1,101 @@
+"""`luban explain`: why the compiled model is as it is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from luban.cli.options import add_compile_options, compiled_model, sizes_of
+from luban.cli.output import bytes_text, emit, heading, progress, table
+
+if TYPE_CHECKING:
+    from luban.engine.explain import Explanation
+
+SUMMARY = "print every decision of the compiler with its reason: passes, fusions, kernels, memory"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_compile_options(parser)
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=N", help="a symbolic size; repeatable"
+    )
+    parser.add_argument(
+        "--declined", action="store_true", help="print near misses only: what was not done, and why"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Compile and explain."""
+    from luban.engine.explain import explain
+
+    model = compiled_model(arguments)
+    with progress():
+        found = explain(model.compiled, sizes_of(arguments.size))
+    emit(found.to_json(), arguments.json, lambda: _text(found, arguments.declined))
+    return 0
+
+
+def _text(found: Explanation, declined_only: bool) -> Iterator[str]:
+    yield f"{found.model} for {found.target}, {found.threads} threads"
+    if found.vetoed:
+        yield f"left out: {', '.join(found.vetoed)}"
+    yield from _decisions(found, declined_only)
+    if declined_only:
+        return
+    yield heading("kernels")
+    rows = [
+        [
+            kernel.name,
+            kernel.launches,
+            kernel.grid,
+            bytes_text(kernel.moved_bytes),
+            kernel.results,
+            ", ".join(f"{n} {op}" if n > 1 else op for op, n in kernel.operators.items()),
+        ]
+        for kernel in found.kernels
+    ]
+    yield from table(["kernel", "launches", "programs", "moves", "result", "operators"], rows)
+    for kernel in found.kernels:
+        for line in kernel.notes:
+            yield f"{kernel.name}: {line}"
+    yield heading("host steps")
+    if found.host_steps:
+        yield from table(["operator", "reason", "node"], found.host_steps)
+    else:
+        yield "none: everything runs in kernels"
+    yield from _memory(found)
+
+
+def _decisions(found: Explanation, declined_only: bool) -> Iterator[str]:
+    yield heading("passes")
+    rows = [
+        [p.name, p.graph, p.nodes_before, p.nodes_after, len(p.done), len(p.declined), p.doc]
+        for p in found.passes
+    ]
+    yield from table(["pass", "graph", "nodes", "after", "done", "declined", "what it does"], rows)
+    for line in found.passes:
+        done = () if declined_only else line.done
+        if done or line.declined:
+            yield heading(f"{line.name} ({line.graph})")
+            yield from (f"+ {text}" for text in done)
+            yield from (f"- {text}" for text in line.declined)
+
+
+def _memory(found: Explanation) -> Iterator[str]:
+    sizes = ", ".join(f"{name} = {size}" for name, size in found.sizes.items())
+    yield heading("memory" + (f" for {sizes}" if sizes else ""))
+    rows = [
+        [
+            m.stage,
+            m.kernels,
+            bytes_text(m.arena_bytes),
+            bytes_text(m.lower_bound_bytes),
+            f"{m.gap:.1%}",
+        ]
+        for m in found.memory
+    ]
+    yield from table(["stage", "kernels", "arena", "least possible", "gap"], rows)
+    yield f"weights {bytes_text(found.constant_bytes)}"
+    yield f"prepared at load {bytes_text(found.prepared_bytes)}"

@@ -1,0 +1,82 @@
+"""`luban`: choose the command, turn errors into texts and exit codes.
+
+0  done;  1  ran, and the answer is bad (a check failed, a kernel does not work)
+2  bad input: a wrong option, file, name or shape;  130  interrupted
+
+Nothing heavy is imported before a command runs, so that `luban --help` is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from luban import __version__
+
+__all__ = ["COMMANDS", "main"]
+
+# Each is a module of this folder with SUMMARY, add_arguments(parser) and execute(arguments) -> int.
+COMMANDS = ("run", "inspect", "explain", "bench", "doctor", "cache")
+
+_BAD_INPUT, _BROKEN, _INTERRUPTED = 2, 1, 130
+
+
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, Any]]:
+    parser = argparse.ArgumentParser(
+        prog="luban",
+        description="Compile AI models, run them, and prove the answers.",
+        epilog="Every command takes --json. Data goes to stdout, everything else to stderr.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"luban {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    modules: dict[str, Any] = {}
+    for name in COMMANDS:
+        module = modules[name] = import_module(f"luban.cli.{name}")
+        sub = commands.add_parser(
+            name, help=module.SUMMARY, description=module.SUMMARY, allow_abbrev=False
+        )
+        module.add_arguments(sub)
+        sub.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser, modules
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser, modules = _parser()
+    chosen = parser.parse_args(arguments)
+    # Imported late: even the exception tree is not needed for --help.
+    from luban.core.errors import InternalError, LubanError
+
+    try:
+        code = modules[chosen.command].execute(chosen)
+        sys.stdout.flush()
+        return int(code)
+    except LubanError as error:
+        print(f"luban {chosen.command}: error: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    except InternalError as error:
+        print(f"luban {chosen.command}: {error}", file=sys.stderr)
+        return _BROKEN
+    except MemoryError as error:
+        print(
+            f"luban {chosen.command}: error: not enough memory: {error}\n"
+            "hint: use smaller inputs (--size)",
+            file=sys.stderr,
+        )
+        return _BAD_INPUT
+    except KeyboardInterrupt:
+        print(f"luban {chosen.command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
