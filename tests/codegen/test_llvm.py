@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,11 +19,11 @@ from luban.codegen.registers import RegisterTile
 from luban.codegen.table import EMITTERS, emits
 from luban.core.dtypes import DTYPES
 from luban.core.errors import InternalError
-from luban.native.compile import compile_object
+from luban.native.compile import assembly, compile_object
 from luban.native.link import link
 from luban.native.target import host_target, named_target
 from luban.tile import Function, FunctionBuilder, Operation, TileOp, TileType, tile_type
-from tests.codegen.harness import check, interesting, spills
+from tests.codegen.harness import check, interesting, run_compiled, spills
 from tests.codegen.test_elementwise import COMPUTED, binary_program, kinds_of, unary_program
 
 STORED = [d.name for d in DTYPES.values() if d.kind not in ("complex", "string")]
@@ -195,3 +195,21 @@ def test_constant_offsets_become_displacements() -> None:
     text = emit(matrix_tile(6, 64, static=True), named_target("avx512"))
     assert text.count("mul i64") == 1
     assert text.count("getelementptr i32") == 2
+
+
+def test_without_fma_a_product_and_a_sum() -> None:
+    """Never a call of the C library's fma, which is some hundred times slower."""
+    plain = replace(named_target("avx2"), features="+sse2,+sse4.1,+avx", has_fma=False)
+    b = FunctionBuilder("fused")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    value = b.load(x, 0, (16,))
+    b.store(y, 0, b.fma(value, value, value))
+    b.store(y, 16, b.unary("exp", value))
+    text = emit(b.finish(), plain)
+    assert "llvm.fma" not in text
+    assert "fma" not in assembly(text, plain)
+    if plain.runs_here:
+        data, result = np.linspace(-3, 3, 16, dtype=np.float32), np.zeros(32, np.float32)
+        run_compiled(b.finish(), [data, result], 1, plain)
+        np.testing.assert_array_equal(result[:16], data * data + data)
+        np.testing.assert_allclose(result[16:], np.exp(data), rtol=3e-7)

@@ -60,3 +60,12 @@ def test_products_compile_for_neon(group: int) -> None:
     program = product_program(names[0], 2, 16, group, names[1], names[2])
     target = named_target("neon")
     assert assembly(emit(program, target), target)
+
+
+@pytest.mark.skipif(not host_target().has("avx512bf16"), reason="needs AVX-512 BF16")
+def test_dot_pair_is_one_instruction_on_the_bits_in_memory() -> None:
+    program = product_program("bf16", 2, 32, 2, "f32", "bf16")
+    text = assembly(emit(program, host_target()), host_target())
+    assert text.count("vdpbf16ps") == 4
+    assert "vpmovzx" not in text  # the panel is not widened and narrowed again
+    assert "vpmovdw" not in text

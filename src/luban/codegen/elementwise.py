@@ -13,7 +13,9 @@ from luban.codegen.emitter import Emitter
 from luban.codegen.narrow import round_carrier
 from luban.codegen.registers import (
     RegisterTile,
+    at_least,
     constant_tile,
+    first_lanes,
     register_elem,
     scalar_tile,
 )
@@ -187,10 +189,13 @@ def _extreme(w: Writer, kind: str, a: Value, b: Value) -> Value:
         inclusive = _is_zero(b, negative=kind == "min")
         predicate = {"max": "ol", "min": "og"}[kind] + ("e" if inclusive else "t")
         return w.select(w.compare(predicate, a, b), b, a)
-    if a.lanes * BITS[a.elem] in (128, 256, 512) and w.target.has("avx512dq"):
+    if w.target.has("avx512dq"):
         # The instruction orders zeros but drops a NaN; adding the operands brings it back.
-        unordered = w.compare("uno", a, b)
-        return w.select(unordered, w.binary("fadd", a, b), _range(w, kind, a, b))
+        wide_a, wide_b = (at_least(w, v, 128 // BITS[v.elem]) for v in (a, b))
+        unordered = w.compare("uno", wide_a, wide_b)
+        total = w.binary("fadd", wide_a, wide_b)
+        found = w.select(unordered, total, _range(w, kind, wide_a, wide_b))
+        return first_lanes(w, found, a.lanes)
     return w.intrinsic("maximum" if kind == "max" else "minimum", a, b)
 
 

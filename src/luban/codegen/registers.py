@@ -228,6 +228,20 @@ def widen(w: Writer, a: Value, lanes: int) -> Value:
     return w.shuffle(a, None, [*range(a.lanes), *[-1] * (lanes - a.lanes)])
 
 
+def at_least(w: Writer, a: Value, lanes: int) -> Value:
+    """A scalar or vector as a vector of at least `lanes` lanes; new lanes hold any value."""
+    if a.lanes >= lanes:
+        return a
+    return w.splat(a, lanes) if not a.lanes else widen(w, a, lanes)
+
+
+def first_lanes(w: Writer, a: Value, lanes: int) -> Value:
+    """The first `lanes` lanes, a scalar for 0."""
+    if a.lanes == lanes:
+        return a
+    return gather_lanes(w, [(a, lane) for lane in range(max(lanes, 1))])
+
+
 def concat(w: Writer, a: Value, b: Value) -> Value:
     """The lanes of two parts of equal size, one after the other."""
     if not a.lanes:

@@ -13,7 +13,7 @@ import math
 from luban.codegen import angles, powers
 from luban.codegen.emitter import Emitter
 from luban.codegen.numbers import MathFunction, Num, fma, polynomial, where
-from luban.codegen.registers import gather_lanes, widen
+from luban.codegen.registers import at_least, first_lanes
 from luban.codegen.writer import Value, Writer, suffix
 from luban.core.errors import InternalError
 
@@ -291,20 +291,12 @@ def apply(kind: str, f: Emitter, *args: Value) -> Value:
     if kind in _ALWAYS_IN_PLACE:
         return function(*(Num(w, arg) for arg in args)).value
     least = 4 if first.elem == "float" else 2
-    wide = [_at_least(w, arg, least) for arg in args]
+    wide = [at_least(w, arg, least) for arg in args]
     if kind in _IN_PLACE[first.elem]:
         result = function(*(Num(w, arg) for arg in wide)).value
     else:
         result = _call(f, kind, function, wide)
-    if first.lanes == result.lanes:
-        return result
-    return gather_lanes(w, [(result, lane) for lane in range(max(first.lanes, 1))])
-
-
-def _at_least(w: Writer, value: Value, lanes: int) -> Value:
-    if value.lanes >= lanes:
-        return value
-    return w.splat(value, lanes) if not value.lanes else widen(w, value, lanes)
+    return first_lanes(w, result, first.lanes)
 
 
 def _call(f: Emitter, kind: str, function: MathFunction, args: list[Value]) -> Value:
