@@ -12,18 +12,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from luban.engine.model import Model as Model
-    from luban.engine.model import compile as compile
+    from luban.engine.model import compile as compile  # noqa: A004  # the public name
     from luban.engine.model import load as load
+    from luban.engine.session import ExecutionMode as ExecutionMode
+    from luban.engine.session import GraphOptimizationLevel as GraphOptimizationLevel
+    from luban.engine.session import InferenceSession as InferenceSession
+    from luban.engine.session import NodeArg as NodeArg
+    from luban.engine.session import SessionOptions as SessionOptions
+    from luban.engine.session import get_available_providers as get_available_providers
+    from luban.engine.session import get_device as get_device
 
 __version__ = "0.1.0"
 
-__all__ = ["Model", "__version__", "compile", "load"]
+__all__ = [
+    "ExecutionMode",
+    "GraphOptimizationLevel",
+    "InferenceSession",
+    "Model",
+    "NodeArg",
+    "SessionOptions",
+    "__version__",
+    "compile",
+    "get_available_providers",
+    "get_device",
+    "load",
+]
 
 # Looked up when first used: `import luban` and `luban --help` must not load LLVM.
 _LAZY = {
     "Model": "luban.engine.model",
     "compile": "luban.engine.model",
     "load": "luban.engine.model",
+    "ExecutionMode": "luban.engine.session",
+    "GraphOptimizationLevel": "luban.engine.session",
+    "InferenceSession": "luban.engine.session",
+    "NodeArg": "luban.engine.session",
+    "SessionOptions": "luban.engine.session",
+    "get_available_providers": "luban.engine.session",
+    "get_device": "luban.engine.session",
 }
 
 
