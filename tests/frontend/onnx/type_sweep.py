@@ -1,6 +1,6 @@
 """Every operator with every element type that the standard allows, on the models of the node tests.
 
-A node test gives an operator valid inputs; they are cast to each type of each type variable in turn.
+A node test gives valid inputs; they are cast to each type of each type variable in turn.
 What is asked is whether the model is translated and runs; the node tests check the values.
 """
 
