@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -50,6 +53,50 @@ def test_strides() -> None:
     b.store(y, 144, b.load(x, 0, (4,)), (row,))
     b.store(y, 200, b.load(x, 0, (2, 4)), (1, 2))
     check(b.finish(), [interesting("f32", 400), np.zeros(300, np.float32), 19])
+
+
+@pytest.mark.parametrize("name", ["f32", "i8", "bf16", "f64"])
+@pytest.mark.parametrize("stride", [-5, -4, -3, -2, -1, 2, 3, 4, 5])
+def test_short_strides(name: str, stride: int) -> None:
+    count = 23
+    b = FunctionBuilder("short")
+    x, y = b.pointer("x", name), b.pointer("y", name)
+    first = 0 if stride > 0 else -stride * (count - 1)
+    b.store(y, 0, b.load(x, first, (count,), (stride,)))
+    data = interesting(name, abs(stride) * (count - 1) + 1)
+    check(b.finish(), [data, np.zeros(count, data.dtype)])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="guards a page with Linux's mprotect")
+@pytest.mark.parametrize("stride", [-4, -3, -2, -1, 1, 2, 3, 4])
+def test_loads_stay_between_the_first_and_the_last_element(stride: int) -> None:
+    """The elements end where a page ends, or start where one starts; the next page is closed."""
+    page, count = mmap.PAGESIZE, 23
+    area = mmap.mmap(-1, 3 * page)
+    memory = np.frombuffer(area, np.float32)
+    start = memory.ctypes.data
+    libc = ctypes.CDLL(None)
+    for closed in (start, start + 2 * page):
+        assert libc.mprotect(ctypes.c_void_p(closed), page, 0) == 0
+    span = abs(stride) * (count - 1) + 1
+    b = FunctionBuilder("guarded")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    first = 0 if stride > 0 else span - 1
+    b.store(y, 0, b.load(x, first, (count,), (stride,)))
+    result = np.ones(count, np.float32)
+    for where in (start + page, start + 2 * page - 4 * span):
+        run_compiled(b.finish(), [where, result])
+    np.testing.assert_array_equal(result, np.zeros(count, np.float32))
+
+
+def test_stride_two_takes_two_loads_and_a_shuffle() -> None:
+    b = FunctionBuilder("pairs")
+    x, y = b.pointer("x", "f32"), b.pointer("y", "f32")
+    b.store(y, 0, b.load(x, 0, (8,), (2,)))
+    text = emit(b.finish(), named_target("avx2"))
+    assert text.count("load <8 x float>") == 2
+    assert text.count("shufflevector") == 1
+    assert text.count("load float") == 0
 
 
 def test_row_offsets() -> None:

@@ -94,7 +94,7 @@ def test_random_programs_compile_for_neon(function: Function) -> None:
 
 @pytest.mark.slow
 @given(functions(), st.integers(0, 9), st.integers(0, 2**32 - 1))
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_many_random_programs(function: Function, count: int, seed: int) -> None:
     check_random(function, count, seed)
 
