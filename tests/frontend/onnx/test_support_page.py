@@ -36,8 +36,6 @@ def test_a_row_names_all_types_that_run() -> None:
     found = row(("", "Add"))
     integers = {f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)}
     assert {*found.runs} == integers | {"f16", "f32", "f64", "bf16"}
-        *["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "bf16"]
-    }
     assert found.fails == ()
     assert not found.on_host
 
