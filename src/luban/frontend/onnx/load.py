@@ -18,6 +18,7 @@ from onnx import TensorProto, numpy_helper
 
 from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import ModelError, UnsupportedError
+from luban.frontend.onnx.wire import OWN_CONTENT, without_weights
 
 __all__ = ["ELEMENT_TYPES", "Source", "element_type", "load_model"]
 
@@ -49,6 +50,7 @@ ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.COMPLEX128: DTYPES["c128"],
     TensorProto.STRING: DTYPES["str"],
 }
+_MAPPED_BYTES = 1 << 20
 _PACKED_BITS = {"i2": 2, "u2": 2, "i4": 4, "u4": 4, "f4e2m1": 4}
 
 
@@ -75,6 +77,8 @@ class Source:
     name: str
     folder: Path | None
     real_folder: Path | None = None
+    content: np.ndarray[Any, Any] | None = None  # the model's own bytes
+    path: Path | None = None  # of the file that `content` is a map of
     _maps: dict[Path, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -121,11 +125,7 @@ class Source:
 
     def _external_bytes(self, tensor: TensorProto, label: str) -> np.ndarray[Any, Any]:
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        path = self._external_path(entries.get("location", ""), label)
-        if path not in self._maps:
-            size = path.stat().st_size
-            self._maps[path] = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
-        whole = self._maps[path]
+        name, whole = self._external_file(entries.get("location", ""), label)
         try:
             offset = int(entries.get("offset", 0))
             length = int(entries.get("length", len(whole) - offset))
@@ -135,11 +135,23 @@ class Source:
             ) from error
         if offset < 0 or length < 0 or offset + length > len(whole):
             raise ModelError(
-                f"{self.name}: {label} needs bytes {offset} to {offset + length} of {path.name}, "
+                f"{self.name}: {label} needs bytes {offset} to {offset + length} of {name}, "
                 f"which has {len(whole)}",
                 hint="the external data file is truncated or belongs to another model",
             )
         return whole[offset : offset + length]
+
+    def _external_file(self, location: str, label: str) -> tuple[str, np.ndarray[Any, Any]]:
+        """The name and the bytes of an external file, or of the model's own."""
+        if location == OWN_CONTENT and self.content is not None:
+            if self.path is not None:
+                self._maps[self.path] = self.content
+            return self.name, self.content
+        path = self._external_path(location, label)
+        if path not in self._maps:
+            size = path.stat().st_size
+            self._maps[path] = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+        return path.name, self._maps[path]
 
     def _external_path(self, location: str, label: str) -> Path:
         if self.folder is None:
@@ -184,6 +196,8 @@ def _decoded(
             hint="the file is truncated or damaged",
         )
     if bits is None:
+        if raw.ctypes.data % element.size_bytes:
+            raw = raw.copy()  # numpy and the kernels want elements where the processor does
         return raw.view(element.numpy).reshape(shape)
     return _unpacked(raw, bits, count, element).reshape(shape)
 
@@ -221,32 +235,44 @@ def load_model(
     file that is missing, truncated or not an ONNX model.
     """
     if isinstance(model, onnx.ModelProto):
-        found, path, proto = name or "model.onnx", None, model
-    elif isinstance(model, bytes | bytearray | memoryview):
-        found, path, proto = name or "model.onnx", None, _parsed(bytes(model), name or "the bytes")
+        found = name or "model.onnx"
+        _check_is_model(model, found)
+        return Source(model, found, Path(folder) if folder is not None else None)
+    if isinstance(model, bytes | bytearray | memoryview):
+        found, path, content = name or "model.onnx", None, np.frombuffer(model, np.uint8)
     else:
         path = Path(model)
-        found, proto = name or path.name, _parsed(_read(path), str(path))
-    _check_is_model(proto, str(path) if path else found)
-    place = Path(folder) if folder is not None else path.parent if path else None
-    return Source(proto, found, place, path.resolve().parent if path else None)
+        found, content = name or path.name, _read(path)
+    shown = str(path) if path else name or "the bytes"
+    proto = _parsed(content.data, shown)
+    _check_is_model(proto, shown)
+    if path is None:
+        return Source(proto, found, Path(folder) if folder is not None else None, content=content)
+    place = Path(folder) if folder is not None else path.parent
+    is_map = isinstance(content, np.memmap)
+    return Source(proto, found, place, path.resolve().parent, content, path if is_map else None)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> np.ndarray[Any, Any]:
+    """The bytes of a file; a large one is mapped."""
     try:
-        return path.read_bytes()
+        if path.stat().st_size < _MAPPED_BYTES or not path.is_file():
+            return np.frombuffer(path.read_bytes(), np.uint8)
+        return np.memmap(path, np.uint8, "r")
     except FileNotFoundError:
         raise ModelError(f"there is no file {path}", hint="check the path of the model") from None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _parsed(content: bytes, what: str) -> onnx.ModelProto:
+def _parsed(content: memoryview, what: str) -> onnx.ModelProto:
+    """The model, its large tensors left in `content`."""
     if not content:
         raise ModelError(f"{what} is empty, expected an ONNX model")
     proto = onnx.ModelProto()
+    small = without_weights(content)
     try:
-        proto.ParseFromString(content)
+        proto.ParseFromString(bytes(content) if small is None else small)
     except DecodeError as error:
         raise ModelError(
             f"{what} is not an ONNX model, or is truncated ({len(content)} bytes)",

@@ -28,7 +28,7 @@ def run_time_step(
     proto = onnx.NodeProto()
     proto.CopyFrom(context.proto)
     del proto.attribute[:]
-    proto.attribute.extend(context.attributes.values())
+    proto.attribute.extend(_whole(a, context) for a in context.attributes.values())
     used = [i for i in range(len(proto.output)) if proto.output[i]]
     types = (
         _result_types(context, proto, inputs, used) if results is None else dict(enumerate(results))
@@ -47,6 +47,16 @@ def run_time_step(
     )
     by_place = dict(zip(used, made, strict=True))
     return tuple(by_place.get(i, made[0]) for i in range(len(proto.output)))
+
+
+def _whole(attribute: onnx.AttributeProto, context: NodeContext) -> onnx.AttributeProto:
+    """The attribute with its tensor's data inside, not in a file."""
+    if attribute.t.data_location != onnx.TensorProto.EXTERNAL:
+        return attribute
+    found = onnx.AttributeProto(name=attribute.name, type=attribute.type)
+    array = context.importer.source.array(attribute.t, f"attribute {attribute.name!r}")
+    found.t.CopyFrom(onnx.numpy_helper.from_array(array))
+    return found
 
 
 def _result_types(
