@@ -1,11 +1,13 @@
 """Printing and parsing: round trips, goldens, and what the parser refuses."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from luban.core.dims import bounds, symbol
 from luban.core.errors import InternalError, ModelError
@@ -157,6 +159,7 @@ HEAD = "graph @f(%x: f32[n]) {\n"
     ("text", "message"),
     [
         ("", "line 1, column 1: found 'the end', expected 'graph'"),
+        ("graph @f[n: 3..2]()", r"column 10: .* bounds of a size: dimension n: bounds \[3, 2\]"),
         ("graph f", "column 7: found 'f', expected '@'"),
         (
             HEAD + "  %0 = frob(%x) : f32[n]",
@@ -200,6 +203,31 @@ HEAD = "graph @f(%x: f32[n]) {\n"
 def test_what_cannot_be_read_is_told(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         parse_graph(text)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_garbled_text_is_refused_and_never_crashes(data: st.DataObject) -> None:
+    text, literals = print_graph(sample())
+    at = data.draw(st.integers(0, len(text) - 1))
+    length = data.draw(st.integers(0, 8))
+    junk = data.draw(st.text('(){}[]<>@%=:,."0159-xnf_ \n', max_size=4))
+    with suppress(ModelError):  # what is garbled may still be a program
+        parse_graph(text[:at] + junk + text[at + length :], literals)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ["kind=3, axes=(0,)", 'kind="sum", axes=0', 'kind="sum", axes=("a",)', "kind=f32, axes=none"],
+)
+def test_attributes_of_a_wrong_kind_are_refused(attributes: str) -> None:
+    with pytest.raises(ModelError, match=r"line 2, column 8: .*expected a fitting reduce"):
+        parse_graph(HEAD + f"  %0 = reduce(%x) {{{attributes}}} : f32[]\n return %0 }}")
+
+
+def test_a_dtype_attribute_must_be_a_dtype() -> None:
+    with pytest.raises(ModelError, match="expected a fitting cast"):
+        parse_graph(HEAD + "  %0 = cast(%x) {dtype=3} : f32[n] return %0 }")
 
 
 def test_an_external_literal_of_another_type_is_refused() -> None:

@@ -3,14 +3,16 @@
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from luban.core.dims import Dim, bounds, symbol
 from luban.core.dtypes import DTYPES
 from luban.core.errors import InternalError, ShapeError
 from luban.core.loc import Loc
-from luban.core.types import tensor
+from luban.core.types import SequenceType, tensor
 from luban.graph import build
 from luban.graph.ops.data import Constant, HostCall, Iota, Literal
 from luban.graph.ops.reduce import Reduce, Sort
@@ -54,6 +56,21 @@ def test_true_and_one_stay_apart() -> None:
     assert len(set(results)) == 4
     assert build.constant(True) is not build.constant(1)
     assert build.constant(1, "i32") is not build.constant(1, "i64")
+
+
+def test_symbols_of_one_name_with_other_bounds_stay_apart() -> None:
+    """Two programs in one process: what holds for the n of one may not hold for the other's."""
+    low, high = symbol("n", 0, 4), symbol("n", 1, 8)
+    makers: list[Callable[[Dim], Node]] = [
+        lambda n: build.parameter("p", tensor("f32", n)),
+        lambda n: build.parameter("p", SequenceType(tensor("f32", n))),
+        lambda n: build.dimension(n * 2),
+        lambda n: build.broadcast_to(build.constant(1.0), (n,)),
+    ]
+    for make in makers:
+        assert make(low) is not make(high)
+        assert make(low) is make(low)
+    assert bounds(build.parameter("p", tensor("f32", high)).tensor.shape[0]) == (1, 8)
 
 
 def test_nan_attributes_are_equal_to_themselves() -> None:

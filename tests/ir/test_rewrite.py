@@ -204,8 +204,8 @@ def test_bad_arguments_are_refused() -> None:
 
 def test_a_deep_chain_needs_no_recursion_and_linear_time() -> None:
     x = X
-    for _ in range(20_000):
+    for _ in range(10_000):
         x = build.exp(build.multiply(x, 1.0))
     new, effects = rewrite(_graph(x), [mul_by_one, negative_twice])
-    assert len(new.nodes()) == 20_001
-    assert effects.applied == {"mul_by_one": 20_000}
+    assert len(new.nodes()) == 10_001
+    assert effects.applied == {"mul_by_one": 10_000}

@@ -41,6 +41,7 @@ __all__ = [
     "parse",
     "substitute",
     "symbol",
+    "symbol_bounds",
     "symbols",
 ]
 
@@ -408,7 +409,16 @@ def bounds(dim: DimLike) -> tuple[int, int]:
     """
     if isinstance(dim, int):
         return dim, dim
-    return _dim_bounds(dim, tuple(sorted((s.name, s.low, s.high) for s in symbols(dim))))
+    return _dim_bounds(dim, symbol_bounds(dim))
+
+
+def symbol_bounds(dim: Dim) -> tuple[tuple[str, int, int], ...]:
+    """(name, low, high) of every symbol, which equality of dimensions leaves out.
+
+    >>> symbol_bounds(symbol("n", 1, 8) * 2)
+    (('n', 1, 8),)
+    """
+    return tuple(sorted((s.name, s.low, s.high) for s in symbols(dim)))
 
 
 @lru_cache(maxsize=8192)

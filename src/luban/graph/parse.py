@@ -152,12 +152,16 @@ class _Parser:
         return found
 
     def bound(self) -> tuple[str, Dim]:
+        at = self.place
         name = self.take("ident", "a dimension name")
         self.expect(":")
         low = self.integer()
         self.expect("..")
         high = self.integer() if self.peek().isdigit() else dims.UNBOUNDED
-        return name, dims.symbol(name, low, high)
+        try:
+            return name, dims.symbol(name, low, high)
+        except LubanError as error:
+            raise self.fail(f"the bounds of a size: {error.message}", at) from error
 
     def declare(self, values: dict[str, Node], make: Callable[[str], Node]) -> Node:
         at = self.place
@@ -187,7 +191,7 @@ class _Parser:
             pairs = self.several(self.pair, "}") if self.accept("{") else []
             try:
                 made = node(PRIMITIVES[op_name](**dict(pairs)), *operands)
-            except (TypeError, LubanError) as error:
+            except (TypeError, ValueError, AttributeError, LubanError) as error:
                 raise self.fail(f"a fitting {op_name}: {error}", at) from error
             self.expect(":")
             at = self.place

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+from luban.core.dims import Dim, symbol_bounds
 from luban.core.errors import InternalError, LubanError
 from luban.core.loc import Loc
-from luban.core.types import TensorType, TupleType, Type
+from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 __all__ = [
     "GetItem",
@@ -50,7 +51,8 @@ class Op(ABC):
     def identity(self) -> tuple[object, ...]:
         """Equal identities mean the same operation.
 
-        Floats compare by bits: 0.0 is not -0.0, and 1 is not True.
+        Floats compare by bits: 0.0 is not -0.0, and 1 is not True. Sizes compare with the bounds of
+        their symbols.
         """
         return (type(self), *(_frozen(getattr(self, f.name)) for f in fields(self)))
 
@@ -62,6 +64,14 @@ def _frozen(value: object) -> object:
         return ("bool", value)
     if isinstance(value, tuple):
         return tuple(_frozen(item) for item in value)
+    if isinstance(value, Dim):
+        return (value, symbol_bounds(value))  # the n of one program may be 0, of another not
+    if isinstance(value, TensorType):
+        return (value.dtype, _frozen(value.shape))
+    if isinstance(value, TupleType):
+        return (TupleType, _frozen(value.items))
+    if isinstance(value, SequenceType | OptionalType):
+        return (type(value), _frozen(value.item))
     return value
 
 

@@ -56,6 +56,8 @@ class If(Op):
 
     def infer(self, *operands: Type) -> Type:
         """The declared types."""
+        if not operands:
+            raise ShapeError("given no operand, expected a predicate")
         predicate, *rest = operands
         if (
             not isinstance(predicate, TensorType)
@@ -93,6 +95,8 @@ class Loop(Op):
 
     def infer(self, *operands: Type) -> Type:
         """The declared types."""
+        if len(operands) < 2:
+            raise ShapeError(f"given {len(operands)} operands, expected a limit and a condition")
         limit, condition, *rest = operands
         for scalar, kind in ((limit, "int"), (condition, "bool")):
             if not isinstance(scalar, TensorType) or scalar.dtype.kind != kind or scalar.rank:
