@@ -93,6 +93,5 @@ def _from_capsule(value: Any) -> Array:
         tensor.data + tensor.byte_offset
     )
     memory.capsule = capsule  # the object's memory lives as long as a view of it
-    flat = np.frombuffer(memory, dtype)
     strides = tuple(stride * dtype.itemsize for stride in given)
-    return np.lib.stride_tricks.as_strided(flat, shape, strides)
+    return np.ndarray(shape, dtype, memory, strides=strides)
