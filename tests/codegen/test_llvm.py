@@ -181,6 +181,18 @@ def test_matrix_tiles_do_not_spill(
     assert spills(program, named_target(target_name)) == 0
 
 
+def test_many_parts_share_one_copy_of_a_function() -> None:
+    def text(rows: int) -> str:
+        b = FunctionBuilder("activation")
+        x = b.pointer("x", "f32")
+        b.store(x, 0, b.unary("tanh", b.load(x, 0, (rows, 16))))
+        return emit(b.finish(), named_target("avx512"))
+
+    assert "@luban.tanh" not in text(8)
+    assert text(9).count("call <16 x float> @luban.tanh.v16f32(") == 9
+    assert text(9).count("define internal <16 x float> @luban.tanh") == 1
+
+
 @pytest.mark.parametrize("static", [True, False])
 def test_matrix_tile_is_right(static: bool) -> None:
     rng = np.random.default_rng(0)

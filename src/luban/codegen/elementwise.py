@@ -110,12 +110,19 @@ def emit_unary(op: Unary, f: Emitter, operation: Operation) -> Sequence[Register
         compute = _FLOAT_UNARY.get(op.kind)
         if compute is not None:
             return elementwise(f, operation, lambda x: compute(w, x))
+        count = _count_parts(f, operation)
         return elementwise(
             f,
             operation,
-            lambda x: round_carrier(w, dtype, vector_math.apply(op.kind, f, x)),
+            lambda x: round_carrier(w, dtype, vector_math.apply(op.kind, f, x, num_parts=count)),
         )
     return elementwise(f, operation, lambda x: integers.unary(w, op.kind, dtype, x))
+
+
+def _count_parts(f: Emitter, operation: Operation) -> int:
+    """How many different parts the first operand has."""
+    tile = f.tile(operation.operands[0])
+    return 1 if tile.uniform is not None else len(dict.fromkeys(tile.parts))
 
 
 def _sign(w: Writer, x: Value) -> Value:

@@ -275,8 +275,15 @@ _IN_PLACE = {
 _ALWAYS_IN_PLACE = {"sqrt", "rsqrt"}
 
 
-def apply(kind: str, f: Emitter, *args: Value) -> Value:
+# With more parts than this in one op, calls are as fast as copies (accumulators of a matrix tile
+# would be spilled either way) and compile in a third of the time.
+MANY_PARTS = 8
+
+
+def apply(kind: str, f: Emitter, *args: Value, num_parts: int = 1) -> Value:
     """The function `kind` of parts. Raises InternalError if there is none of that name.
+
+    num_parts  how many times the same op applies it
 
     Scalars and pairs are computed in a whole 128-bit register, so that an element's result does not
     depend on the chunk it falls into.
@@ -292,7 +299,7 @@ def apply(kind: str, f: Emitter, *args: Value) -> Value:
         return function(*(Num(w, arg) for arg in args)).value
     least = 4 if first.elem == "float" else 2
     wide = [at_least(w, arg, least) for arg in args]
-    if kind in _IN_PLACE[first.elem]:
+    if kind in _IN_PLACE[first.elem] and num_parts <= MANY_PARTS:
         result = function(*(Num(w, arg) for arg in wide)).value
     else:
         result = _call(f, kind, function, wide)
