@@ -139,6 +139,9 @@ class Source:
                 f"which has {len(whole)}",
                 hint="the external data file is truncated or belongs to another model",
             )
+        if isinstance(whole, np.memmap) and offset % element_type(tensor.data_type).size_bytes:
+            # It has to be copied to be aligned; a read leaves no mapped pages behind.
+            return np.fromfile(str(whole.filename), np.uint8, length, offset=offset)
         return whole[offset : offset + length]
 
     def _external_file(self, location: str, label: str) -> tuple[str, np.ndarray[Any, Any]]:
