@@ -315,7 +315,7 @@ class _Fuser:
                 stack.extend(self._needs(current))
                 continue
             for member in owner.members:  # a cluster runs as a whole
-                if member not in seen:
+                if member is current or member not in seen:
                     seen.add(member)
                     stack.extend(o for o in self._needs(member) if self.owner.get(o) is not owner)
         return False
