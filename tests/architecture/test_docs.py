@@ -72,3 +72,20 @@ def test_readme_shows_the_lines_that_make_runs(target: str, tmp_path: Path) -> N
     lines = [line for line in dry_run if not line.startswith(silent)]
     assert lines
     assert [line for line in lines if line not in shown] == []
+
+
+def test_every_case_on_the_numerics_page_is_tested() -> None:
+    """K cases belong to the kernel language, which is not there yet."""
+    page = (ROOT / "docs" / "concepts" / "numerics.md").read_text(encoding="utf-8")
+    named = {
+        case
+        for found in re.findall(r"\[((?:[A-Z]\d+(?:, )?)+)\]", page)
+        for case in found.split(", ")
+    }
+    assert len(named) > 20
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "conformance").glob("*.py")
+    )
+    tested = set(re.findall(r'"([A-Z]\d+)"', sources))
+    tested |= {case.upper() for case in re.findall(r"def test_([a-z]\d+)_", sources)}
+    assert {case for case in named - tested if not case.startswith("K")} == set()

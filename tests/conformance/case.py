@@ -43,7 +43,7 @@ class Case:
 
 def model_of(text: str, opset: int = 21) -> onnx.ModelProto:
     """A model from the text of its graph and, after it, of its functions."""
-    header = f'<ir_version: 10, opset_import: ["" : {opset}, "local" : 1]>'
+    header = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>'
     return onnx.parser.parse_model(f"{header}\n{text}")
 
 

@@ -74,6 +74,29 @@ CASES = [
 ]
 
 
+def nibbles_case() -> Case:
+    """Q3: codes 2 with zero point 3 and scale 0.5, 2048 of them: -0.5 each."""
+    model = """g (float[1, 2048] x, uint8[4, 4, 256] codes, float[16] scales, uint8[8] zeros)
+    => (float[1, 4] y)
+    { y = com.microsoft.MatMulNBits <K = 2048, N = 4, bits = 4, block_size = 512>
+        (x, codes, scales, zeros) }"""
+    return Case(
+        "Q3",
+        "four bit product with blocks of 512",
+        model,
+        {
+            "x": np.ones((1, 2048), np.float32),
+            "codes": np.full((4, 4, 256), 0x22, np.uint8),
+            "scales": np.full(16, 0.5, np.float32),
+            "zeros": np.full(8, 0x33, np.uint8),
+        },
+        (np.full((1, 4), -1024, np.float32),),
+    )
+
+
+CASES.append(nibbles_case())
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, path: str) -> None:
