@@ -153,7 +153,7 @@ def test_objects_are_compiled_once(cache: Cache, monkeypatch: pytest.MonkeyPatch
     assert cold[0] == cold[2] != cold[1]
 
     def no_compiler(texts: list[str], target: object) -> list[bytes]:
-        assert not texts
+        assert not list(texts)
         return []
 
     monkeypatch.setattr(caching, "compile_many", no_compiler)

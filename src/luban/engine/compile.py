@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from luban.engine.executor import Executor
-from luban.engine.kernels import LinkedKernel, Lowered, link_kernels, lower_fusions, registers_of
+from luban.engine.kernels import Kernels, build_kernels, registers_of
 from luban.engine.pipeline import PassReport, optimise
 from luban.engine.prepare import once_bodies, prepare_graph
 from luban.engine.recurrence import copies_for, scans_of
@@ -30,9 +30,7 @@ class Compiled:
     optimised: Graph
     executor: Executor
     reports: list[PassReport]
-    lowered: dict[Node, Lowered]
-    kernels: dict[Node, LinkedKernel]
-    declined: dict[Node, str]
+    kernels: Kernels
     target: Target
     programs: dict[Graph, Program]  # the main graph's and those of control flow
 
@@ -75,8 +73,7 @@ def compile_graph(
     graphs.append(prepared)
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
     fusions += [copy for g in graphs for scan in scans_of(g) for copy in copies_for(scan)]
-    lowered, declined = lower_fusions(fusions, target)
-    kernels = link_kernels(lowered, target, cache)
+    kernels = build_kernels(fusions, target, cache)
     executors: dict[Graph, Executor] = {}
 
     def run(sub: Graph, values: Sequence[Any], sizes: dict[str, int]) -> tuple[Any, ...]:
@@ -84,7 +81,7 @@ def compile_graph(
 
     programs: dict[Graph, Program] = {}
     for g in reversed(graphs):  # inner ones first
-        programs[g] = build_program(g, kernels, declined, programs)
+        programs[g] = build_program(g, kernels.linked, kernels.declined, programs)
         executors[g] = Executor(programs[g], threads, run)
     _compute_once(bodies, [executors[g].program for g in graphs[:-1]], executors[prepared])
     return Compiled(
@@ -92,9 +89,7 @@ def compile_graph(
         optimised,
         executors[optimised],
         reports,
-        lowered,
         kernels,
-        declined,
         target,
         {g: programs[g] for g in graphs[:-1]},
     )

@@ -148,7 +148,7 @@ def _kernels(
     for (name, results), steps in groups.items():
         n, kernel = steps[0].node, steps[0].kernel
         inside = n.op.body.nodes() if n is not None and isinstance(n.op, Fusion) else []
-        lowered = compiled.lowered.get(n) if n is not None else None
+        lowered = compiled.kernels.lowered.get(n) if n is not None else None
         places = [s.node.loc for s in steps if s.node is not None and s.node.loc is not None]
         yield KernelLine(
             name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luban.codegen.llvm import emit, scratch_bytes
@@ -21,7 +21,7 @@ from luban.native.target import Target
 from luban.tile.function import Module
 from luban.tile.text import to_text
 
-__all__ = ["LinkedKernel", "Lowered", "link_kernels", "lower_fusions", "registers_of"]
+__all__ = ["Kernels", "LinkedKernel", "Lowered", "build_kernels", "registers_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +45,58 @@ def registers_of(target: Target) -> Registers:
     return Registers(target.vector_bits // 8, target.num_vector_registers)
 
 
-def lower_fusions(
-    nodes: Sequence[Node], target: Target
-) -> tuple[dict[Node, Lowered], dict[Node, str]]:
-    """(kernels, reasons): what each fusion node was lowered to, or why it has no kernel.
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What became of fusion nodes: lowered and linked, or declined with a reason."""
 
-    Nodes are interned, so equal bodies have the very same nodes: each is lowered once.
+    lowered: Mapping[Node, Lowered]
+    linked: Mapping[Node, LinkedKernel]
+    declined: Mapping[Node, str]
+
+
+def build_kernels(nodes: Sequence[Node], target: Target, cache: Cache) -> Kernels:
+    """Lower fusions, generate their code and compile what the cache does not have, all at once.
+
+    Nodes are interned, so equal bodies have the very same nodes: each is lowered once. LLVM works
+    on one kernel while the next is being lowered.
     """
+    bodies: dict[tuple[object, ...], list[Node]] = {}
+    for n in nodes:
+        assert isinstance(n.op, Fusion)
+        bodies.setdefault((n.op.kind, n.op.body.parameters, n.op.body.results), []).append(n)
     lowered: dict[Node, Lowered] = {}
     declined: dict[Node, str] = {}
-    known: dict[tuple[object, ...], Lowered | str] = {}
-    for number, n in enumerate(nodes):
-        assert isinstance(n.op, Fusion)
-        report("lowering", number, len(nodes))
-        key = (n.op.kind, n.op.body.parameters, n.op.body.results)
-        if key not in known:
-            known[key] = _lower(n.op, target)
-        found = known[key]
-        if isinstance(found, str):
-            declined[n] = found
-        else:
-            lowered[n] = found
-    return lowered, declined
+    names: dict[str, None] = {}
+
+    def texts() -> Iterator[str]:
+        for number, group in enumerate(bodies.values()):
+            report("lowering", number, len(bodies))
+            assert isinstance(group[0].op, Fusion)
+            found = _lower(group[0].op, target)
+            if isinstance(found, str):
+                declined.update(dict.fromkeys(group, found))
+                continue
+            lowered.update(dict.fromkeys(group, found))
+            if found.name not in names:
+                names[found.name] = None
+                yield emit(found.kernel.module, target)
+
+    objects = cache.objects(texts(), target)
+    code = dict(zip(names, objects, strict=True))
+    libraries = {name: link([data], [name]) for name, data in code.items()}
+    linked = {
+        n: LinkedKernel(
+            item.name,
+            libraries[item.name].address(item.name),
+            item.kernel.arguments,
+            item.kernel.num_programs,
+            item.scratch_bytes,
+            libraries[item.name],
+            code[item.name],
+        )
+        for n, item in lowered.items()
+    }
+    return Kernels(lowered, linked, declined)
 
 
 def _lower(fusion: Fusion, target: Target) -> Lowered | str:
@@ -79,29 +109,3 @@ def _lower(fusion: Fusion, target: Target) -> Lowered | str:
     name = f"{fusion.kind}_{digest[:16]}"
     kernel = replace(kernel, module=_named(kernel.module, name))
     return Lowered(name, kernel, scratch_bytes(kernel.module))
-
-
-def link_kernels(
-    lowered: Mapping[Node, Lowered], target: Target, cache: Cache
-) -> dict[Node, LinkedKernel]:
-    """Compile each distinct kernel once, in parallel, and link it."""
-    modules = {item.name: item.kernel.module for item in lowered.values()}
-    texts = []
-    for number, module in enumerate(modules.values()):
-        report("generating code", number, len(modules))
-        texts.append(emit(module, target))
-    objects = cache.objects(texts, target)
-    code = dict(zip(modules, objects, strict=True))
-    libraries = {name: link([data], [name]) for name, data in code.items()}
-    return {
-        n: LinkedKernel(
-            item.name,
-            libraries[item.name].address(item.name),
-            item.kernel.arguments,
-            item.kernel.num_programs,
-            item.scratch_bytes,
-            libraries[item.name],
-            code[item.name],
-        )
-        for n, item in lowered.items()
-    }

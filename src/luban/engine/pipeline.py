@@ -112,7 +112,7 @@ def _apply(each: Pass, graph: Graph, registers: Registers, reports: list[PassRep
         if not inner:
             return old if operands == old.operands else node(old.op, *operands, loc=old.loc)
         new = {name: _apply(each, sub, registers, reports) for name, sub in inner.items()}
-        return node(replace(old.op, **new), *operands, loc=old.loc)  # type: ignore[arg-type]
+        return node(replace(old.op, **new), *operands, loc=old.loc)
 
     graph = map_graph(graph, inside)
     decisions: list[Decision] = []

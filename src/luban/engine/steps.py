@@ -99,8 +99,8 @@ class HostStep:
 class Recurrence:
     """Run a body of launches once for each slice of its scanned operands: a `scan` without Python.
 
-    body      inputs: carried, slices, captured; outputs: carried, stacked. All steps are launches, and
-              each output is the result of one of its own
+    body      inputs: carried, slices, captured; outputs: carried, stacked. All steps are launches,
+              and each output is the result of one of its own
     operands  carried, scanned (along their first axis), captured
     results   carried at the end, then stacked (along their first axis)
     copies    a kernel for each carried value: what is left to do when there are no turns

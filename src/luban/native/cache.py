@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,14 +141,30 @@ class Cache:
             return False
         return True
 
-    def objects(self, ir_texts: Sequence[str], target: Target) -> list[bytes]:
-        """The object code of each text: from the cache, or compiled at the same time and stored."""
-        keys = [object_key(text, target) for text in ir_texts]
-        texts = dict(zip(keys, ir_texts, strict=True))
-        found = {key: data for key in texts if (data := self.get("objects", key)) is not None}
-        missing = [key for key in texts if key not in found]
-        compiled = compile_many([texts[key] for key in missing], target)
-        for key, data in zip(missing, compiled, strict=True):
+    def objects(self, ir_texts: Iterable[str], target: Target) -> list[bytes]:
+        """The object code of each text: from the cache, or compiled at the same time and stored.
+
+        Compiling begins with the first text, while a generator is still making the next ones.
+        """
+        keys: list[str] = []
+        found: dict[str, bytes] = {}
+        pending: dict[str, None] = {}
+
+        def missing() -> Iterator[str]:
+            for text in ir_texts:
+                key = object_key(text, target)
+                keys.append(key)
+                if key in found or key in pending:
+                    continue
+                data = self.get("objects", key)
+                if data is None:
+                    pending[key] = None
+                    yield text
+                else:
+                    found[key] = data
+
+        compiled = compile_many(missing(), target)
+        for key, data in zip(pending, compiled, strict=True):
             found[key] = data
             self.put("objects", key, data)
         return [found[key] for key in keys]

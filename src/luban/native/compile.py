@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -186,30 +186,28 @@ def compile_object(ir_text: str, target: Target) -> bytes:
 
 
 def compile_many(
-    ir_texts: Sequence[str], target: Target, num_threads: int | None = None
+    ir_texts: Iterable[str], target: Target, num_threads: int | None = None
 ) -> list[bytes]:
     """Objects of several modules, in order, compiled at the same time on `num_threads` threads.
 
-    The bytes are those of `compile_object`. The first error is raised once every running
-    compilation has ended; those not yet begun are dropped (also on Ctrl-C).
+    A generator is drawn from while earlier texts are being compiled. The bytes are those of
+    `compile_object`. The first error is raised once every running compilation has ended; those not
+    yet begun are dropped (also on Ctrl-C).
     """
-    workers = min(num_threads or available_threads(), len(ir_texts))
-    stage, total = "compiling", len(ir_texts)
+    workers = num_threads or available_threads()
     if workers <= 1:
         objects: list[bytes] = []
         for text in ir_texts:
-            report(stage, len(objects), total)
+            report("compiling", len(objects), len(objects) + 1)
             objects.append(compile_object(text, target))
         return objects
     executor = ThreadPoolExecutor(workers, thread_name_prefix="luban-compile")
     try:
-        # The longest first, so that no thread is left alone with a long one at the end.
-        order = sorted(range(len(ir_texts)), key=lambda i: -len(ir_texts[i]))
-        jobs = {i: executor.submit(compile_object, ir_texts[i], target) for i in order}
-        for done, job in enumerate(as_completed(jobs.values()), 1):
-            report(stage, done, total)
+        jobs = [executor.submit(compile_object, text, target) for text in ir_texts]
+        for done, job in enumerate(as_completed(jobs), 1):
+            report("compiling", done, len(jobs))
             job.result()
-        return [jobs[i].result() for i in range(total)]
+        return [job.result() for job in jobs]
     finally:
         executor.shutdown(cancel_futures=True)
 
