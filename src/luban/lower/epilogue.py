@@ -7,7 +7,8 @@ its rows does the maths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from luban.core.dims import DimLike
@@ -80,50 +81,51 @@ class Epilogue:
                 self._masked(sums, rows, columns, masked=True)
 
     def _masked(self, sums: Sums, rows: Rows, columns: Columns, *, masked: bool) -> None:
-        if self.scratch is None:
-
-            def held(row: int | Expr, vector: int) -> Expr:
-                assert isinstance(row, int)
-                return sums[row][vector]
-
-            self._vectors(columns, masked, rows, held, range(len(sums)))
-            return
-        scratch, b = self.scratch, self.b
-        width = columns.lanes * columns.vectors
-        with b.for_(0, len(sums), 1) as loop, self.scope.inner():
-
-            def kept(_row: int | Expr, vector: int) -> Expr:
-                place = loop.index * width + vector * columns.lanes
-                return b.load(scratch, place, (columns.lanes,), align=4 * columns.lanes)
-
-            self._vectors(columns, masked, rows, kept, [loop.index])
-            loop.yield_()
-
-    def _vectors(
-        self,
-        columns: Columns,
-        masked: bool,
-        rows: Rows,
-        value: Callable[[int | Expr, int], Expr],
-        numbers: Sequence[int | Expr],
-    ) -> None:
         """Column vectors outside, so that what depends on the column only is loaded once."""
-        scope = self.scope
+        if self.scratch is not None:
+            self._from_scratch(self.scratch, len(sums), rows, columns, masked)
+            return
         for vector in range(columns.vectors):
             start = columns.start + vector * columns.lanes
             inside = self._inside(columns, vector, start) if masked else None
             if inside is not None and inside.known is False:
                 continue
-            with scope.inner():
-                scope.lanes = Lanes(columns.axis, start, columns.lanes, inside)
-                scope.hoist(self.needed, rows.axes)
-                for number in numbers:
-                    with scope.inner():
-                        scope.place |= rows.place(number)
-                        scope.set(self.stage, self.b.cast(value(number, vector), self.stage.dtype))
-                        for write in self.writes:
-                            scope.store(write)
-                scope.lanes = None
+            with self._vector(Lanes(columns.axis, start, columns.lanes, inside), rows):
+                for number, row in enumerate(sums):
+                    self._finish(row[vector], rows.place(number))
+
+    def _from_scratch(
+        self, scratch: Expr, height: int, rows: Rows, columns: Columns, masked: bool
+    ) -> None:
+        b, lanes = self.b, columns.lanes
+        with b.for_(0, columns.vectors, 1) as over_vectors, self.scope.inner():
+            start = columns.start + over_vectors.index * lanes
+            inside = b.arange(lanes) < self.scope.size(columns.limit) - start if masked else None
+            vector = self._vector(Lanes(columns.axis, start, lanes, inside), rows)
+            with vector, b.for_(0, height, 1) as over_rows:
+                place = (over_rows.index * columns.vectors + over_vectors.index) * lanes
+                total = b.load(scratch, place, (lanes,), align=4 * lanes)
+                self._finish(total, rows.place(over_rows.index))
+                over_rows.yield_()
+            over_vectors.yield_()
+
+    @contextmanager
+    def _vector(self, lanes: Lanes, rows: Rows) -> Iterator[None]:
+        """The lanes along some columns, with what all rows share there computed."""
+        with self.scope.inner():
+            self.scope.lanes = lanes
+            self.scope.hoist(self.needed, rows.axes)
+            yield
+            self.scope.lanes = None
+
+    def _finish(self, total: Expr, places: dict[int, Expr]) -> None:
+        """Everything that becomes of one vector of sums."""
+        scope = self.scope
+        with scope.inner():
+            scope.place |= places
+            scope.set(self.stage, self.b.cast(total, self.stage.dtype))
+            for write in self.writes:
+                scope.store(write)
 
     def _inside(self, columns: Columns, vector: int, start: Expr) -> Expr:
         """Which lanes are columns: as numbers where the last panel is known."""

@@ -30,8 +30,9 @@ from luban.tile.expr import Expr
 __all__ = ["lower_window"]
 
 _WORK = 1 << 16  # steps of windows that one program should take
-_LINES, _ROWS = 2, 4  # output pixels in registers
-_TAPS_IN_REGISTERS = 12  # of larger windows each weight is read where it is used
+# By number of registers: lines and rows of output pixels, and how many weights are kept beside
+# them. The weights of larger windows are read where they are used.
+_TILES = {32: (2, 4, 12), 16: (1, 4, 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,11 @@ def lower_window(name: str, body: Graph, registers: Registers) -> Kernel:
         while lanes > 4 and plan.channels % lanes:
             lanes //= 2
         lanes = lanes if plan.channels % lanes == 0 else most
-    epilogue = Epilogue(scope, nest, reduction, _LINES * _ROWS * lanes)
-    return _Writer(b, scope, plan, epilogue, lanes).kernel()
+    lines, rows, kept = _TILES[registers.count]
+    epilogue = Epilogue(scope, nest, reduction, lines * rows * lanes)
+    over_lines = RowTiles(plan.line.count, lines, (1, lines))
+    over_rows = RowTiles(plan.row.count, rows, (1, rows))
+    return _Writer(b, scope, plan, epilogue, over_lines, over_rows, lanes, kept).kernel()
 
 
 def _plan(reduction: Reduction) -> _Plan:
@@ -145,16 +149,25 @@ class _Writer:
     """Writes the loops of one window."""
 
     def __init__(
-        self, b: FunctionBuilder, scope: Scope, plan: _Plan, epilogue: Epilogue, lanes: int
+        self,
+        b: FunctionBuilder,
+        scope: Scope,
+        plan: _Plan,
+        epilogue: Epilogue,
+        lines: RowTiles,
+        rows: RowTiles,
+        lanes: int,
+        kept_weights: int,
     ) -> None:
         self.b = b
         self.scope = scope
         self.plan = plan
         self.epilogue = epilogue
         self.lanes = lanes
+        self.kept_weights = kept_weights
         self.ragged = not isinstance(plan.channels, int) or plan.channels % lanes != 0
-        self.lines = RowTiles(plan.line.count, _LINES, (1, _LINES))
-        self.rows = RowTiles(plan.row.count, _ROWS, (1, _ROWS))
+        self.lines = lines
+        self.rows = rows
         self.vectors = dims.ceil_div(plan.channels, lanes)
 
     def kernel(self) -> Kernel:
@@ -283,7 +296,7 @@ class _Writer:
                 weight = held.get(tap)
                 if weight is None:
                     weight = self._weight(plan.weights, tap, channel, mask)
-                    if plan.taps <= _TAPS_IN_REGISTERS:
+                    if plan.taps <= self.kept_weights:
                         held[tap] = weight
                 sums[number] = b.fma(pixel, weight, sums[number])
         return sums
