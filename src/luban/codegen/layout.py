@@ -68,6 +68,8 @@ def _bits(value: Value) -> int:
 def _alike(operation: Operation) -> list[Sequence[Value]]:
     """Groups of values that should have the same chunk size because of this operation."""
     op, operands, results = operation.op, operation.operands, operation.results
+    if results and not results[0].type.shape and not operation.regions:
+        return []  # scalars only, or a whole row folded to one
     match op:
         case Compare():
             return [operands]

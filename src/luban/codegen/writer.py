@@ -299,10 +299,13 @@ class Writer:
             self.declarations[name] = f"declare {kind} @{name}({', '.join(types)})"
 
     def intrinsic(self, name: str, *args: Value) -> Value:
-        """`llvm.name` overloaded on the type of its first argument, which is also the result's."""
-        first = args[0]
-        full = f"llvm.{name}.{suffix(first.elem, first.lanes)}"
-        return self.call(full, first.elem, first.lanes, *args)
+        """`llvm.name` on operands of one type, which is also the result's."""
+        _, elem, lanes = args[0]
+        full, kind = _overloaded(name, elem, lanes)
+        if full not in self.declarations:
+            self.declare(full, kind, args, "")
+        operands = ", ".join([f"{kind} {arg.text}" for arg in args])
+        return self.result(f"call {kind} @{full}({operands})", elem, lanes)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c: one rounding where the target can, else two."""
@@ -383,6 +386,12 @@ class Writer:
     def store(self, value: Value, pointer: Value, align: int) -> None:
         """Store a scalar or vector."""
         self.line(f"store {value.typed}, ptr {pointer.text}, align {align}")
+
+
+@functools.cache
+def _overloaded(name: str, elem: str, lanes: int) -> tuple[str, str]:
+    """The full name of an intrinsic and its type."""
+    return f"llvm.{name}.{suffix(elem, lanes)}", type_text(elem, lanes)
 
 
 @functools.cache
