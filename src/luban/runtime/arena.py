@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,9 @@ __all__ = ["Arena"]
 # Address space is free on 64-bit systems; pages come with the first touch.
 _RESERVED_BYTES: Final = 1 << 36
 _PAGE: Final = mmap.PAGESIZE
+# Without it the range counts as memory that is promised, and a fork, which promises it again, fails.
+# Python's mmap module names it from 3.12 on; this is Linux' value on x86-64 and 64-bit Arm.
+_NORESERVE: Final[int] = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class Arena:
@@ -25,7 +29,7 @@ class Arena:
     """
 
     def __init__(self, reserved_bytes: int = _RESERVED_BYTES) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         while True:
             try:
                 self._map = mmap.mmap(-1, reserved_bytes, flags=flags)
