@@ -56,7 +56,7 @@ def best_seconds(
 ) -> float:
     """Fastest of many short windows, for one run of the program."""
     symbol = f"{program.name}_range"
-    library = link([compile_object(emit(program, target), target)], [symbol])
+    library = link([compile_object(emit(program, target, range_entry=True), target)], [symbol])
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     call = kind(library.address(symbol))
     slots = (ctypes.c_uint64 * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])

@@ -65,7 +65,9 @@ def run_compiled(
     target = target or host_target()
     module = Module.of(program)
     entry = f"{module.entry}_range"
-    library = link([compile_object(emit(program, target), target)], [module.entry, entry])
+    library = link(
+        [compile_object(emit(program, target, range_entry=True), target)], [module.entry, entry]
+    )
     slots = [_slot(module.kernel, number, value) for number, value in enumerate(args)]
     scratch = np.empty(scratch_bytes(program) * (thread + 1) + 64, np.uint8)
     slots.append((scratch.ctypes.data + 63) & -64)

@@ -22,7 +22,6 @@ from luban.codegen.registers import (
 from luban.codegen.table import emits
 from luban.codegen.writer import BITS, Value, Writer
 from luban.core.dtypes import DType
-from luban.core.errors import InternalError
 from luban.tile.function import Operation
 from luban.tile.ops import (
     Arange,
@@ -364,10 +363,3 @@ def _affine_compare(
             done[part] = w.compare(signed, part, splats[part.lanes])
     shape = operation.result.type.shape
     return RegisterTile("i1", shape, lanes, tuple(done[part] for part in known.parts))
-
-
-def unknown_kind(kind: str) -> InternalError:
-    """The error for an elementwise kind without code."""
-    return InternalError(
-        f"no LLVM code for elementwise kind {kind!r}: add it to src/luban/codegen/"
-    )

@@ -1,10 +1,10 @@
 """Tile programs to LLVM IR text.
 
-A kernel becomes three functions: the program itself, whose pointers are real parameters that can be
-`noalias`; the entry `NAME(ptr args, i64 program_id, i64 thread_id)`, which loads them from 8-byte
-slots; and `NAME_range(ptr args, i64 lo, i64 hi, i64 thread_id)`, which loads them once for many
-programs. The text depends on nothing but the tile program and the target, so it serves as a cache
-key.
+A kernel becomes two functions: the program itself, whose pointers are real parameters that can be
+`noalias`, and the entry `NAME(ptr args, i64 program_id, i64 thread_id)`, which loads them from
+8-byte slots. On request `NAME_range(ptr args, i64 lo, i64 hi, i64 thread_id)` loads them once for
+many programs. The text depends on nothing but the tile program and the target, so it serves as a
+cache key.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ EMITTER_FILES = (atomics, casts, control, matrix, memory, shapes)
 _SCRATCH_ALIGN = 64
 
 
-def emit(program: Module | Function, target: Target) -> str:
-    """LLVM IR text of one kernel: symbols `NAME` and `NAME_range`, NAME the entry function's name.
+def emit(program: Module | Function, target: Target, *, range_entry: bool = False) -> str:
+    """LLVM IR text of one kernel, whose symbol is the entry function's name.
+
+    range_entry  whether to add `NAME_range`, which costs a fifth of a small kernel's compile time
 
     Raises InternalError if an op has no emit function.
 
@@ -45,7 +47,9 @@ def emit(program: Module | Function, target: Target) -> str:
     offsets, total = _scratch_layout(module)
     context = ModuleContext(target, module, symbols, offsets)
     texts = [_function(context, function) for function in module.functions]
-    texts += [_entry(context, total), _range_entry(context, total)]
+    texts.append(_entry(context, total))
+    if range_entry:
+        texts.append(_range_entry(context, total))
     attributes = f"attributes #0 = {{ {target.function_attributes} }}"
     declarations = "\n".join(sorted(context.declarations.values()))
     return "\n\n".join([*texts, *context.parts.values(), declarations, attributes]) + "\n"
