@@ -186,6 +186,9 @@ HEAD = "graph @f(%x: f32[n]) {\n"
         (HEAD + "  %0 = exp(%x) : f32[n+]", "expected a dimension: dimension 'n.' cannot be read"),
         (HEAD + "  %0 = exp(%x) : f33[n]", "expected one of bool, i2"),
         (HEAD + "  return %x as y }", "expected a string"),
+        (HEAD + '  return %x, %x as "y" }', "expected a name for each result or for none"),
+        (HEAD + "  %0 = exp(%x) : f32[1if]", "a dimension: dimension '1if' cannot be read"),
+        (HEAD + "  %0 = get_item(%x) {index=0} : f32[n]", "a fitting get_item: internal error"),
         (
             HEAD + "  %0 = if(%x) {then=@g} : ()",
             "expected the name of a graph that is defined above",

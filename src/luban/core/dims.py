@@ -18,6 +18,7 @@ equal at run time).
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 UNBOUNDED = 1 << 62
+_NUMBER_AND_NAME = re.compile(r"(?<!\w)\d+[A-Za-z_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +488,8 @@ def parse(text: str, known: Mapping[str, Dim] | None = None) -> DimLike:
     2*h+1
     """
     try:
+        if _NUMBER_AND_NAME.search(text):  # Python only warns
+            raise SyntaxError("a number runs into a name")
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise ShapeError(f"dimension {text!r} cannot be read: {error.msg}") from error

@@ -12,7 +12,7 @@ import numpy as np
 from luban.core import dims
 from luban.core.dims import Dim, DimLike
 from luban.core.dtypes import DTYPES, DType
-from luban.core.errors import LubanError, ModelError
+from luban.core.errors import InternalError, LubanError, ModelError
 from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type, type_of_array
 from luban.graph.build import parameter
 from luban.graph.meaning.context import Array
@@ -147,6 +147,8 @@ class _Parser:
             self.node(values)
         results = self.several(lambda: self.result(values), "}")
         names = tuple(label for _, label in results if label is not None)
+        if names and len(names) < len(results):
+            raise self.fail("a name for each result or for none")
         found = Graph(name, parameters, tuple(r for r, _ in results), names)
         self.graphs[name] = found
         return found
@@ -191,7 +193,7 @@ class _Parser:
             pairs = self.several(self.pair, "}") if self.accept("{") else []
             try:
                 made = node(PRIMITIVES[op_name](**dict(pairs)), *operands)
-            except (TypeError, ValueError, AttributeError, LubanError) as error:
+            except (TypeError, ValueError, AttributeError, InternalError, LubanError) as error:
                 raise self.fail(f"a fitting {op_name}: {error}", at) from error
             self.expect(":")
             at = self.place
