@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from luban.core.errors import LubanError
+from luban.core.errors import LubanError, ShapeError
 from luban.engine.steps import HostCall, SubRunner
 from luban.graph.bind import bind_symbols
 from luban.graph.evaluate import evaluate_node
@@ -36,8 +37,23 @@ def host_call(node: Node) -> HostCall:
 def _plain(
     node: Node, operands: Sequence[Any], sizes: dict[str, int], _run: SubRunner
 ) -> tuple[Any, ...]:
-    result = evaluate_node(node, operands, sizes, "model")
+    with _explained(node, operands):
+        result = evaluate_node(node, operands, sizes, "model")
     return _separate(result, operands)
+
+
+@contextmanager
+def _explained(node: Node, operands: Sequence[Any]) -> Iterator[None]:
+    """Say which node it was when numpy cannot do it: sizes beyond all memory, mostly."""
+    try:
+        yield
+    except (ValueError, OverflowError, MemoryError) as error:
+        given = ", ".join(str(np.shape(operand)) for operand in operands)
+        raise ShapeError(
+            f"{node.op.name}: cannot be computed for operands of shapes {given}: {error}",
+            hint="check the sizes that this call's inputs ask for",
+            loc=node.loc,
+        ) from error
 
 
 def _control(
@@ -49,7 +65,7 @@ def _control(
     types = tuple(operand.type for operand in node.operands)
     context = Context("model", types, node.type, sizes, inside)
     try:
-        result = MEANING[type(node.op)](node.op, operands, context)
+        result = MEANING[type(node.op)](node.op, list(operands), context)
     except LubanError as error:
         raise error.located(node.loc) from None
     bind_symbols(node.type, result, sizes, what="result", given=False)

@@ -78,6 +78,7 @@ def _numbers(value: Any, expected: DType, label: str) -> np.ndarray[Any, Any]:
             (found.dtype.kind in "fc" and not expected.is_float and expected.kind != "complex")
             or (found.dtype.kind == "c" and expected.kind != "complex")
             or (found.dtype.kind in "US") != (expected.kind == "string")
+            or (found.dtype.kind == "O" and expected.kind != "string")
         )
         if not loses:
             return np.asarray(value, dtype=expected.numpy)

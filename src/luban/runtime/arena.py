@@ -1,4 +1,4 @@
-"""One growing block of memory whose start never moves: a range of addresses, with pages behind what is used."""
+"""A growing block of memory whose start never moves: a range of addresses, pages where used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Arena"]
 # Address space is free on 64-bit systems; pages come with the first touch.
 _RESERVED_BYTES: Final = 1 << 36
 _PAGE: Final = mmap.PAGESIZE
-# Without it the range counts as memory that is promised, and a fork, which promises it again, fails.
+# Without it the range counts as promised memory, and a fork, which promises it again, fails.
 # Python's mmap module names it from 3.12 on; this is Linux' value on x86-64 and 64-bit Arm.
 _NORESERVE: Final[int] = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -24,8 +24,8 @@ _NORESERVE: Final[int] = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform =
 class Arena:
     """Memory for the intermediates of one program run. Its address is fixed for life.
 
-    Growing needs no copy and no new address, so tables that hold addresses stay right. What a larger
-    shape needed goes back to the system with `trim`.
+    Growing needs no copy and no new address, so tables that hold addresses stay right. What a
+    larger shape needed goes back to the system with `trim`.
     """
 
     def __init__(self, reserved_bytes: int = _RESERVED_BYTES) -> None:
@@ -37,7 +37,7 @@ class Arena:
             except (OSError, ValueError) as error:
                 if reserved_bytes <= 1 << 26:
                     raise LubanError(
-                        f"no {reserved_bytes >> 20} MiB of address space for intermediates: {error}",
+                        f"no {reserved_bytes >> 20} MiB of addresses for intermediates: {error}",
                         hint="raise the process' limit on virtual memory (ulimit -v)",
                     ) from error
                 reserved_bytes >>= 1
@@ -62,7 +62,7 @@ class Arena:
         return self._bytes[offset : offset + count].view(dtype).reshape(shape)
 
     def trim(self, keep_bytes: int) -> None:
-        """Give the pages behind everything past `keep_bytes` back to the system; contents there are lost."""
+        """Give the pages past `keep_bytes` back to the system; what they hold is lost."""
         start = -(-keep_bytes // _PAGE) * _PAGE
         stop = -(-self.used_bytes // _PAGE) * _PAGE
         if stop > start and hasattr(self._map, "madvise"):
