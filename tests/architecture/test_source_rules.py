@@ -61,6 +61,7 @@ def test_folder_without_init_is_found(tmp_path: Path) -> None:
 
 LAWFUL: list[tuple[str, str]] = [
     ("native/x.py", "import llvmlite.binding as llvm\n"),
+    ("engine/x.py", "import llvmlite\nVERSION = llvmlite.__version__\n"),
     ("core/settings.py", "import os\nHOME = os.environ['HOME']\n"),
     ("core/x.py", "import os\nHERE = os.getcwd()\n"),
     ("cli/x.py", "def f():\n    import json\n"),
