@@ -127,6 +127,15 @@ def test_depthwise_along_one_axis() -> None:
     check(graph, {"n": 2}, AVX512)
 
 
+def test_depthwise_with_mirrored_filters_reads_them_backwards() -> None:
+    """The filters of a transposed convolution: their first element is not where they begin."""
+    x, filters = images(8, 5, 5), p("w", 8, 1, 3, 3)
+    ones, twos = (1, 1), (2, 2)
+    op = Convolution(ones, twos, twos, ones, ones, 8, x.tensor.dtype)
+    graph = Graph("images", (x, filters), (node(op, x, g.reverse(filters, (2, 3))),))
+    check(graph, {"n": 1}, AVX512)
+
+
 def pooled(x: Node, kind: str, size: int, stride: int, pad: int) -> Node:
     every = [(k, k, *[v] * 2) for k, v in ((1, size), (1, stride), (0, pad), (0, pad), (1, 1))]
     return node(ReduceWindow(kind, *every), x)

@@ -108,6 +108,8 @@ def _plan(reduction: Reduction) -> _Plan:
     weights = None
     if reduction.factor is not None:
         weights = loaded(reduction.factor)
+        if offset_of(weights).values:
+            raise Declined("where the weights lie depends on values that only the run knows")
     line, row = axes if rank == 2 else (_NO_AXIS, axes[0])
     batch, *_, channels = node.tensor.shape
     return _Plan(line, row, batch, channels, rank + 1, reduction.kind, image, weights)
@@ -323,7 +325,9 @@ class _Writer:
     def _weight(self, load: Ref, tap: tuple[int, int], channel: Expr, mask: Expr | None) -> Expr:
         b, scope, plan = self.b, self.scope, self.plan
         form = offset_of(load)
-        place = channel * scope.size(form.coefficient(plan.channel_axis))
+        place = scope.size(form.constant) + channel * scope.size(
+            form.coefficient(plan.channel_axis)
+        )
         for axis, step in zip((plan.line, plan.row), tap, strict=True):
             place = place + scope.size(form.coefficient(axis.tap)) * step
         strides = [scope.size(form.coefficient(plan.channel_axis))]
