@@ -167,6 +167,24 @@ def test_affine_comparisons(predicate: str) -> None:
         check(b.finish(), [np.zeros(40, np.bool_), *given])
 
 
+def test_comparing_numbers_far_apart() -> None:
+    """Their difference does not fit i64; the comparison is right all the same."""
+    b = FunctionBuilder("far")
+    y, n, m = b.pointer("y", "bool"), b.scalar("n"), b.scalar("m")
+    b.store(y, 0, b.compare("lt", b.broadcast(n, (20,)), b.broadcast(m, (20,))))
+    b.store(y, 20, b.compare("lt", b.arange(20) + n, b.broadcast(m, (20,))))
+    b.store(y, 40, b.compare("lt", b.broadcast(m, (20,)), b.arange(20)))
+    low, high = -(2**63), 2**63 - 1
+    for given in (
+        (low, high),
+        (low, low + 7),
+        (high - 30, low),
+        (-5, high),
+        (high - 30, high - 25),
+    ):
+        check(b.finish(), [np.zeros(60, np.bool_), *given])
+
+
 @pytest.mark.parametrize("name", ["f32", "i8", "f16", "f64"])
 def test_gather_and_scatter(name: str) -> None:
     b = FunctionBuilder("permute")

@@ -334,17 +334,21 @@ def _affine_compare(
 ) -> RegisterTile | None:
     """scalar + numbers against scalar + numbers as one i32 compare of known numbers with a limit.
 
-    The limit is cut to just outside the range of the numbers, so 32 bits hold it.
+    The limit is cut to just outside the range of the numbers, so 32 bits hold it. The difference of
+    two scalars saturates, so the result is right unless scalar + number itself overflows i64.
     """
     left, right = affine(a), affine(b)
-    if left is None or right is None:
+    if left is None or right is None or (a.uniform is not None and b.uniform is not None):
         return None
     numbers = left[1] - right[1]
     low, high = int(numbers.min()) - 1, int(numbers.max()) + 1
     if low < -(1 << 30) or high > 1 << 30:
         return None
     w = f.w
-    limit = f.addresses.subtract(right[0], left[0])
+    if left[0].text == "0" or (left[0].is_constant and right[0].is_constant):
+        limit = f.addresses.subtract(right[0], left[0])
+    else:
+        limit = w.intrinsic("ssub.sat", right[0], left[0])
     if not limit.is_constant:
         limit = w.intrinsic("smax", limit, Value(str(low), "i64"))
         limit = w.intrinsic("smin", limit, Value(str(high), "i64"))
