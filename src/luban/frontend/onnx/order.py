@@ -36,6 +36,11 @@ def in_order(nodes: Sequence[onnx.NodeProto], source: str) -> Iterator[tuple[int
     """Each node with its place in the file, after the nodes that make its operands.
 
     Raises ModelError naming the nodes of a cycle.
+
+    >>> second = onnx.helper.make_node("Neg", ["t"], ["y"])
+    >>> first = onnx.helper.make_node("Relu", ["x"], ["t"])
+    >>> [node.op_type for _, node in in_order([second, first], "model.onnx")]
+    ['Relu', 'Neg']
     """
     makers = {name: i for i, proto in enumerate(nodes) for name in proto.output if name}
     needs = [[makers[name] for name in _used(proto) if name in makers] for proto in nodes]

@@ -42,7 +42,11 @@ def op(*names: str, since: int = 1, domain: str = "") -> Callable[[Any], Any]:
 
 
 def find(domain: str, name: str, opset: int) -> Handler | None:
-    """The handler for an operator at a version of its operator set; None if there is none."""
+    """The handler for an operator at a version of its operator set; None if there is none.
+
+    >>> find("", "NoSuchOperator", 21) is None
+    True
+    """
     versions = _HANDLERS.get((domain, name), {})
     fitting = [since for since in versions if since <= opset]
     return versions[max(fitting)] if fitting else None
