@@ -85,9 +85,9 @@ def import_model(
     Raises ModelError for a broken model, UnsupportedError that lists all that has no translation,
     InputError for `shapes`, `sizes` or `outputs` that do not fit.
 
-    >>> text = """<ir_version: 10, opset_import: ["" : 21]>
-    ... main (float[batch, 3] x) => (float[batch, 3] y) { t = Neg(x)  y = Relu(t) }"""
-    >>> imported = import_model(onnx.parser.parse_model(text))
+    >>> head = '<ir_version: 10, opset_import: ["" : 21]> main (float[batch, 3] x) => (float y)'
+    >>> model = onnx.parser.parse_model(head + "{ t = Neg(x) y = Relu(t) }")
+    >>> imported = import_model(model)
     >>> imported.graph.results[0].type, sorted(imported.values)
     (f32[batch,3], ['t', 'x', 'y'])
     """
