@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,12 +27,25 @@ def product_program(
     return b.finish()
 
 
+# Each way of multiplying: VNNI, pairs at 512 and at 256 bits, widened products.
+WAYS = [
+    target
+    for target in (
+        host_target(),
+        named_target("avx512"),
+        named_target("avx2"),
+        replace(named_target("avx2"), features=""),
+    )
+    if target.runs_here
+]
+
+
 @pytest.mark.parametrize("columns", [1, 4, 16, 28, 32])
 @pytest.mark.parametrize("name", ["i8", "u8"])
 def test_dot4(name: str, columns: int) -> None:
     program = product_program(name, 3, columns, 4, "i32", "i8")
     x, z = interesting(name, 12), interesting("i8", 4 * columns)
-    check(program, [x, z, interesting("i32", 3 * columns)])
+    check(program, [x, z, interesting("i32", 3 * columns)], targets=WAYS)
 
 
 def test_dot4_of_the_largest_products_does_not_saturate() -> None:
@@ -52,6 +67,16 @@ def test_dot_pair(columns: int) -> None:
     rng = np.random.default_rng(0)
     x, z = (rng.standard_normal(n).astype(DTYPES["bf16"].numpy) for n in (6, 2 * columns))
     check(program, [x, z, rng.standard_normal(3 * columns).astype(np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("target_name", "instruction"), [("avx512", "vpmaddwd"), ("avx2", "vpmaddwd"), ("neon", "sdot")]
+)
+@pytest.mark.parametrize("name", ["i8", "u8"])
+def test_dot4_uses_what_the_target_has(name: str, target_name: str, instruction: str) -> None:
+    target = named_target(target_name)
+    program = product_program(name, 2, target.lanes(32), 4, "i32", "i8")
+    assert instruction in assembly(emit(program, target), target)
 
 
 @pytest.mark.parametrize("group", [4, 2])

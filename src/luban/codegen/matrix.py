@@ -1,104 +1,143 @@
 """Dot4 and DotPair: small products, with the instructions that hardware has for them.
 
-x86 with VNNI has u8 times i8; i8 times i8 becomes that with 128 added to a and 128 times the sum of
-b taken away again. Elsewhere the factors are widened. DotPair is `vdpbf16ps` with AVX-512 BF16,
-which takes subnormal numbers for zero as `DotPair` allows, and two f32 steps elsewhere.
+Dot4 is `vpdpbusd` (u8 times i8) with VNNI, `sdot` (i8 times i8) on Arm, two `pmaddwd` of widened
+pairs on other x86, and widened products elsewhere. Where the instruction has the wrong sign for a,
+128 is added to or taken from a, and 128 times the sum of b put right afterwards. DotPair is
+`vdpbf16ps` with AVX-512 BF16, which takes subnormal numbers for zero as `DotPair` allows, and two
+f32 steps elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from luban.codegen.emitter import Emitter
 from luban.codegen.narrow import to_memory
 from luban.codegen.registers import Lane, RegisterTile, concat, gather_lanes, lanes_of, rechunk
 from luban.codegen.table import emits
-from luban.codegen.writer import Value, type_text
+from luban.codegen.writer import Value
 from luban.tile.function import Operation
 from luban.tile.ops import Dot4, DotPair
 
 __all__: list[str] = []
+
+# (acc, a) -> acc: adds the products of one row's four bytes with the panel it was made for
+Step = Callable[[Value, Value], Value]
 
 
 @emits(Dot4)
 def emit_dot4(_op: Dot4, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """One chunk of acc takes four times as many bytes of b, and one row's four bytes of a."""
     acc, a, b = operation.operands
-    lanes = f.lanes(operation.result)
-    total = f.tile_in(acc, lanes)
-    bytes_of_b = lanes_of(f.tile(b))
-    groups = rechunk(f.w, f.tile(a), 4)
+    total = f.tile_in(acc, f.lanes(operation.result))
+    elements = lanes_of(f.tile(b))
+    rows = rechunk(f.w, f.tile(a), 4).parts
     signed = a.type.dtype.kind == "int"
-    chunks_of_b = _groups(f, bytes_of_b, total, 4)
-    sums = _sums(f, chunks_of_b) if signed else None
-    parts = []
-    for row in range(total.rows):
-        for number, part in enumerate(total.row(row)):
-            factor = chunks_of_b[number]
-            parts.append(_dot4(f, part, groups.parts[row], factor, sums))
+    steps = []
+    for start, size in total.chunks:
+        panel = gather_lanes(f.w, elements[4 * start : 4 * (start + size)])
+        steps.append(_step(f, size, signed, panel))
+    parts = [
+        step(part, rows[row])
+        for row in range(total.rows)
+        for step, part in zip(steps, total.row(row), strict=True)
+    ]
     return f.result(operation, parts)
 
 
-def _groups(
-    f: Emitter, elements: Sequence[tuple[Value, int]], total: RegisterTile, count: int
-) -> list[Value]:
-    """The elements of b that belong to each chunk of a row of acc."""
-    return [
-        gather_lanes(f.w, elements[start * count : (start + size) * count])
-        for start, size in total.chunks
-    ]
-
-
-def _sums(f: Emitter, chunks: Sequence[Value]) -> dict[Value, Value]:
-    """128 times the sum of each four of b, for the chunks that VNNI multiplies."""
-    w = f.w
-    result = {}
-    for b in chunks:
-        size = b.lanes // 4
-        if _has_vnni(f, size):
-            zero, unsigned = w.integer(0, "i32", size), w.integer(-128, "i8", b.lanes)
-            result[b] = _vnni(f, zero, unsigned, b)
-    return result
-
-
-def _dot4(f: Emitter, acc: Value, a: Value, b: Value, sums: dict[Value, Value] | None) -> Value:
-    """One row of one chunk; `sums` is None for unsigned a."""
-    w = f.w
-    signed = sums is not None
-    size = max(acc.lanes, 1)
-    repeated = w.bitcast(w.splat(w.bitcast(a, "i32", 0), size), "i8", 4 * size)
+def _step(f: Emitter, size: int, signed: bool, panel: Value) -> Step:
+    """The best way for this target; what depends on the panel alone is written here, once."""
     if _has_vnni(f, size):
-        if sums is None:
-            return _vnni(f, acc, repeated, b)
-        # (a + 128) b - 128 b, where -128 as an unsigned byte is 128.
-        raised = w.binary("xor", repeated, w.integer(-128, "i8", 4 * size))
-        return w.binary("sub", _vnni(f, acc, raised, b), sums[b])
-    wide_a = w.convert("sext" if signed else "zext", repeated, "i32")
-    products = w.binary("mul", wide_a, w.convert("sext", b, "i32"))
-    result = acc
-    for j in range(4):
-        picked = gather_lanes(w, [(products, 4 * i + j) for i in range(size)])
-        result = w.binary("add", result, picked)
-    return result
+        return _instruction(
+            f, panel, f"x86.avx512.vpdpbusd.{32 * size}", signed, wants_signed=False
+        )
+    if size == 4 and f.target.has("dotprod"):
+        return _instruction(f, panel, "aarch64.neon.sdot.v4i32.v16i8", signed, wants_signed=True)
+    if size in _PAIR_PRODUCTS and f.target.has(_PAIR_PRODUCTS[size][0]):
+        return _pair_products(f, panel, _PAIR_PRODUCTS[size][1], signed)
+    return _widened(f, panel, signed)
 
 
 def _has_vnni(f: Emitter, size: int) -> bool:
-    """The form with the same rounding and width: EVEX for every width, VEX up to 256 bits."""
     if size == 16:
         return f.target.has("avx512vnni")
     wide_forms = f.target.has("avx512vnni") and f.target.has("avx512vl")
     return size in (4, 8) and (wide_forms or f.target.has("avxvnni"))
 
 
-def _vnni(f: Emitter, acc: Value, unsigned: Value, signed: Value) -> Value:
+def _repeated(f: Emitter, a: Value, size: int) -> Value:
+    """The four bytes of a row, `size` times."""
+    return f.w.bitcast(f.w.splat(f.w.bitcast(a, "i32", 0), size), "i8", 4 * size)
+
+
+def _instruction(f: Emitter, panel: Value, name: str, signed: bool, wants_signed: bool) -> Step:
+    """One instruction for four products, which takes a as signed or as unsigned bytes."""
     w = f.w
-    bits = 32 * acc.lanes
-    kind = acc.type
-    name = f"llvm.x86.avx512.vpdpbusd.{bits}"
-    bytes_kind = type_text("i8", 4 * acc.lanes)
-    w.declarations[name] = f"declare {kind} @{name}({kind}, {bytes_kind}, {bytes_kind})"
-    call = f"call {kind} @{name}({acc.typed}, {unsigned.typed}, {signed.typed})"
-    return w.result(call, acc.elem, acc.lanes)
+    size = panel.lanes // 4
+
+    def dot(acc: Value, a: Value) -> Value:
+        return w.call(f"llvm.{name}", "i32", size, acc, a, panel)
+
+    if signed == wants_signed:
+        return lambda acc, a: dot(acc, _repeated(f, a, size))
+    # Flipping the top bit moves a by 128 into the other range; 128 sum(b) comes off or on again.
+    flip = w.integer(-128, "i8", 4 * size)
+    zero, ones = w.integer(0, "i32", size), w.integer(1, "i8", 4 * size)
+    sums = w.binary("shl", dot(zero, ones), w.integer(7, "i32", size))
+    correct = "add" if wants_signed else "sub"
+
+    def step(acc: Value, a: Value) -> Value:
+        moved = w.binary("xor", _repeated(f, a, size), flip)
+        return w.binary(correct, dot(acc, moved), sums)
+
+    return step
+
+
+# chunk size: (feature, intrinsic that adds up products of neighbouring i16)
+_PAIR_PRODUCTS = {
+    4: ("sse2", "llvm.x86.sse2.pmadd.wd"),
+    8: ("avx2", "llvm.x86.avx2.pmadd.wd"),
+    16: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
+}
+
+
+def _pair_products(f: Emitter, panel: Value, name: str, signed: bool) -> Step:
+    """Bytes 0, 1 and bytes 2, 3 of each four as i16 pairs; their products cannot overflow i32."""
+    w = f.w
+    size = panel.lanes // 4
+
+    def pairs(source: Value, first: int, opcode: str) -> Value:
+        count = source.lanes // 4
+        lanes = [4 * i + first + j for i in range(count) for j in (0, 1)]
+        return w.convert(opcode, w.shuffle(source, None, lanes), "i16")
+
+    panels = [pairs(panel, first, "sext") for first in (0, 2)]
+
+    def step(acc: Value, a: Value) -> Value:
+        for first, half in zip((0, 2), panels, strict=True):
+            pair = w.bitcast(pairs(a, first, "sext" if signed else "zext"), "i32", 0)
+            repeated = w.bitcast(w.splat(pair, size), "i16", 2 * size)
+            acc = w.binary("add", acc, w.call(name, "i32", size, repeated, half))
+        return acc
+
+    return step
+
+
+def _widened(f: Emitter, panel: Value, signed: bool) -> Step:
+    """Products in i32, and four lanes added up into one."""
+    w = f.w
+    size = panel.lanes // 4
+    wide_panel = w.convert("sext", panel, "i32")
+
+    def step(acc: Value, a: Value) -> Value:
+        wide_a = w.convert("sext" if signed else "zext", _repeated(f, a, size), "i32")
+        products = w.binary("mul", wide_a, wide_panel)
+        for j in range(4):
+            picked = gather_lanes(w, [(products, 4 * i + j) for i in range(size)])
+            acc = w.binary("add", acc, picked)
+        return acc
+
+    return step
 
 
 @emits(DotPair)
