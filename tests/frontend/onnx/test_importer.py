@@ -372,3 +372,16 @@ def test_constants_repeat_no_memory() -> None:
     )
     names = [n.op.name for n in import_model(given).graph.nodes()]
     assert names.count("constant") == 1
+
+
+def test_an_input_with_a_default_is_a_constant() -> None:
+    """Old files list every initializer among the inputs."""
+    given = model(
+        [node("Add", ["x", "w"], ["y"])],
+        [value("x", [2, 3]), value("w", [3])],
+        [value("y", None)],
+        {"w": np.array([1, 2, 3], np.float32)},
+    )
+    graph = import_model(given).graph
+    assert graph.parameter_names == ("x",)
+    np.testing.assert_array_equal(evaluate(graph, [X])[0], X + np.array([1, 2, 3]))

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from luban.core.errors import ModelError, UnsupportedError
 from luban.frontend.onnx import import_model
 from luban.graph.evaluate import evaluate
 from tests.frontend.onnx.ops.comparison import SYMBOLIC, Array, model, run, run_elsewhere
@@ -343,3 +344,80 @@ def test_dynamic_quantize_lstm(direction: str) -> None:
         direction=direction,
         bound=1e-3,
     )
+
+
+def test_quantised_attention() -> None:
+    given = [u8(2, 4, 6), i8(6, 24), f32(24), scalar(0.02), scalar(0.01)]
+    given += [np.array([4, 2], np.int32), scalar(120, np.uint8), scalar(0, np.int8)]
+    assert_agree("QAttention", given, num_heads=2, constants=[1, 2, 3, 4, 6, 7])
+
+
+def test_qlinear_where() -> None:
+    flags = RNG.integers(0, 2, (2, 5)).astype(bool)
+    x, y = [u8(2, 5), scalar(0.02), scalar(3, np.uint8)], [u8(2, 5), scalar(0.03)]
+    y.append(scalar(9, np.uint8))
+    out = [scalar(0.04), scalar(1, np.uint8)]
+    assert_agree("QLinearWhere", [flags, *x, *y, *out], steps=1, constants=[2, 3, 5, 6, 7, 8])
+
+
+def microsoft(op: str, inputs: Sequence[Any], **options: Any) -> Array:
+    """One result of an operator that ONNX Runtime has for accelerators only."""
+    (got,) = run(op, inputs, domain="com.microsoft", **options)
+    return got
+
+
+@pytest.mark.parametrize("op", ["NhwcConv", "NhwcFusedConv"])
+def test_convolution_with_channels_last(op: str) -> None:
+    x, filters, bias = f32(1, 3, 6, 7), f32(4, 3, 3, 3), f32(4)
+    pads = [1, 1, 1, 1]
+    (want,) = run("Conv", [x, filters, bias], known=[1, 2], pads=pads)
+    got = microsoft(op, [x.transpose(0, 2, 3, 1), filters, bias], known=[1, 2], pads=pads)
+    np.testing.assert_allclose(got, want.transpose(0, 2, 3, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_group_norm(last: int) -> None:
+    x, gamma, beta = f32(2, 3, 5, 4), f32(4), f32(4)
+    grouped = x.reshape(2, 15, 2, 2).astype(np.float64)
+    centred = grouped - grouped.mean((1, 3), keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + 1e-5)
+    want = normal.reshape(x.shape) * gamma + beta
+    want = want / (1 + np.exp(-want))
+    given = x if last else x.transpose(0, 3, 1, 2)
+    options: dict[str, Any] = {"groups": 2, "activation": 1, "channels_last": last}
+    got = microsoft("GroupNorm", [given, gamma, beta], **options)
+    want = want if last else want.transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_qlinear_reduce_mean() -> None:
+    x = u8(2, 3, 4)
+    given = [x, scalar(0.02), scalar(120, np.uint8), scalar(0.01), scalar(128, np.uint8)]
+    got = microsoft("QLinearReduceMean", given, axes=[1], keepdims=0)
+    want = np.rint((x.astype(np.float64) - 120).mean(1) * 2) + 128
+    assert np.abs(got - np.clip(want, 0, 255)).max() <= 1
+
+
+def test_sums_with_a_bias() -> None:
+    x, bias, skip = f32(2, 3, 8), f32(8), f32(2, 3, 8)
+    np.testing.assert_array_equal(microsoft("BiasAdd", [x, bias, skip]), x + bias + skip)
+    first, second = np.split(x + bias, 2, axis=-1)
+    (gelu,) = run("Gelu", [second], domain="com.microsoft")
+    np.testing.assert_array_equal(microsoft("BiasSplitGelu", [x, bias]), first * gelu)
+
+
+def test_what_is_refused() -> None:
+    x = f32(2, 3, 8)
+    with pytest.raises(UnsupportedError, match=r"activation 'Mystery'.*nearest: Relu, Tanh"):
+        microsoft("FusedGemm", [f32(2, 3), f32(3, 4)], activation="Mystery")
+    with pytest.raises(UnsupportedError, match=r"bits=3.*nearest: 2, 4 or 8 bits"):
+        microsoft("MatMulNBits", [x, u8(4, 1, 3), f32(4)], K=8, N=4, bits=3, block_size=8)
+    with pytest.raises(UnsupportedError, match="do_rotary=1"):
+        microsoft("Attention", [x, f32(8, 24), f32(24)], num_heads=2, do_rotary=1)
+    turned = [x, np.zeros(1, np.int64), f32(4, 4), f32(4, 4)]
+    with pytest.raises(UnsupportedError, match="is_packed_batching=1"):
+        microsoft("RotaryEmbedding", turned, is_packed_batching=1)
+    with pytest.raises(ModelError, match=r"transBatch of .*: expected at least 3 axes"):
+        microsoft("FusedMatMul", [f32(2, 2), f32(2, 2)], transBatchA=1)
+    with pytest.raises(ModelError, match="2 inputs after the scale, expected triples"):
+        microsoft("QLinearConcat", [scalar(1), scalar(0, np.uint8), u8(2), scalar(1)], axis=0)
