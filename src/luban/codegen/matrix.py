@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from luban.codegen.emitter import Emitter
 from luban.codegen.narrow import to_memory
-from luban.codegen.registers import Lane, RegisterTile, concat, gather_lanes, lanes_of, rechunk
+from luban.codegen.registers import RegisterTile, concat, gather_lanes, lanes_of, rechunk
 from luban.codegen.table import emits
 from luban.codegen.writer import Value
 from luban.tile.function import Operation
@@ -142,29 +142,31 @@ def _widened(f: Emitter, panel: Value, signed: bool) -> Step:
 
 @emits(DotPair)
 def emit_dot_pair(_op: DotPair, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
-    """Two fused steps in f32: the odd element of each pair, then the even one."""
+    """Two fused steps in f32: the odd element of each pair, then the even one.
+
+    The factors go back to their 16 bits, which is what was loaded, so nothing is widened.
+    """
     acc, a, b = operation.operands
-    lanes = f.lanes(operation.result)
-    total = f.tile_in(acc, lanes)
-    pairs = lanes_of(f.tile(b))
-    factors = lanes_of(f.tile(a))
     w = f.w
-    if all(_has_bf16(f, size) for _, size in total.chunks):
-        return f.result(operation, _dot_pairs(f, operation, total, pairs, factors))
-    columns = [
-        [
-            gather_lanes(w, pairs[2 * start + j : 2 * (start + size) : 2])
-            for start, size in total.chunks
+    total = f.tile_in(acc, f.lanes(operation.result))
+    elements = lanes_of(f.tile(b))
+    rows = rechunk(w, f.tile(a), 2).parts
+
+    def stored(part: Value) -> Value:
+        return to_memory(w, b.type.dtype, part)
+
+    steps = []
+    for start, size in total.chunks:
+        halves = [
+            stored(gather_lanes(w, elements[at : at + size]))
+            for at in (2 * start, 2 * start + size)
         ]
-        for j in (0, 1)
-    ]
+        panel = w.bitcast(concat(w, *halves), "i32", size if size > 1 else 0)
+        steps.append(_pair_step(f, size, panel))
     parts = []
     for row in range(total.rows):
-        for number, part in enumerate(total.row(row)):
-            for j in (1, 0):
-                left = w.splat(gather_lanes(w, [factors[2 * row + j]]), part.lanes)
-                part = w.fma(left, columns[j][number], part)
-            parts.append(part)
+        pair = w.bitcast(stored(rows[row]), "i32", 0)
+        parts += [step(part, pair) for step, part in zip(steps, total.row(row), strict=True)]
     return f.result(operation, parts)
 
 
@@ -174,29 +176,30 @@ def _has_bf16(f: Emitter, size: int) -> bool:
     return size in (4, 8) and f.target.has("avx512bf16") and f.target.has("avx512vl")
 
 
-def _dot_pairs(
-    f: Emitter,
-    operation: Operation,
-    total: RegisterTile,
-    pairs: Sequence[Lane],
-    factors: Sequence[Lane],
-) -> list[Value]:
-    """Every part of the result by one instruction; the factors go back to their 16 bits."""
+def _pair_step(f: Emitter, size: int, panel: Value) -> Step:
+    """Adds the products of one row's pair, two bf16 in an i32, with a panel of pairs."""
     w = f.w
-    dtype = operation.operands[1].type.dtype
+    if _has_bf16(f, size):
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * size}"
+        bits = w.bitcast(panel, "bfloat", 2 * size)
 
-    def stored(elements: Sequence[Lane]) -> Value:
-        return to_memory(w, dtype, gather_lanes(w, elements))
+        def dot(acc: Value, pair: Value) -> Value:
+            repeated = w.bitcast(w.splat(pair, size), "bfloat", 2 * size)
+            return w.call(name, "float", size, acc, repeated, bits)
 
-    panels = []
-    for start, size in total.chunks:
-        halves = [stored(pairs[2 * start + h : 2 * start + h + size]) for h in (0, size)]
-        panels.append(w.bitcast(concat(w, *halves), "bfloat", 2 * size))
-    parts = []
-    for row in range(total.rows):
-        factor = w.bitcast(stored(factors[2 * row : 2 * row + 2]), "i32", 0)
-        for part, panel in zip(total.row(row), panels, strict=True):
-            repeated = w.bitcast(w.splat(factor, part.lanes), "bfloat", 2 * part.lanes)
-            name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * part.lanes}"
-            parts.append(w.call(name, "float", part.lanes, part, repeated, panel))
-    return parts
+        return dot
+
+    def halves(pairs: Value) -> tuple[Value, Value]:
+        """The odd and the even elements as f32."""
+        odd = w.binary("and", pairs, w.integer(-0x10000, "i32", pairs.lanes))
+        even = w.binary("shl", pairs, w.number(16, pairs))
+        return w.bitcast(odd, "float"), w.bitcast(even, "float")
+
+    factors = halves(panel)
+
+    def step(acc: Value, pair: Value) -> Value:
+        for left, factor in zip(halves(pair), factors, strict=True):
+            acc = w.fma(w.splat(left, panel.lanes), factor, acc)
+        return acc
+
+    return step

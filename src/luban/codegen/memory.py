@@ -226,7 +226,8 @@ def _load(
     rest = [f.tile_in(value, lanes) for value in operation.operands[first:]]
     mask = rest[0] if rest else None
     pieces = _chunked(rows, lanes, mask, align, memory_bytes(dtype))
-    if mask is None and kind.shape and kind.shape[-1] == 1 and len(pieces) > 1:
+    small = len(pieces) == len(rows) > 1 and rows[0].size * memory_bytes(dtype) <= 8
+    if mask is None and small:  # a column of numbers, or of the few bytes that `Dot4` takes
         column = DeferredParts(f.w, len(pieces), lambda i: _load_chunk(f, dtype, pieces[i], None))
         return (RegisterTile(register_elem(dtype), kind.shape, lanes, column),)
     done: dict[tuple[object, ...], Value] = {}
