@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from luban.engine.check import CheckReport as CheckReport
+    from luban.engine.check import check as check
     from luban.engine.model import Model as Model
     from luban.engine.model import compile as compile  # noqa: A004  # the public name
     from luban.engine.model import load as load
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckReport",
     "ExecutionMode",
     "GraphOptimizationLevel",
     "InferenceSession",
@@ -32,6 +35,7 @@ __all__ = [
     "NodeArg",
     "SessionOptions",
     "__version__",
+    "check",
     "compile",
     "get_available_providers",
     "get_device",
@@ -40,6 +44,8 @@ __all__ = [
 
 # Looked up when first used: `import luban` and `luban --help` must not load LLVM.
 _LAZY = {
+    "CheckReport": "luban.engine.check",
+    "check": "luban.engine.check",
     "Model": "luban.engine.model",
     "compile": "luban.engine.model",
     "load": "luban.engine.model",

@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Compile and explain."""
     from luban.engine.explain import explain
 
-    model = compiled_model(arguments)
+    model = compiled_model(arguments, cache=False)
     with progress():
         found = explain(model.compiled, sizes_of(arguments.size))
     emit(found.to_json(), arguments.json, lambda: _text(found, arguments.declined))

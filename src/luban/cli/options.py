@@ -11,7 +11,7 @@ from luban.cli.output import note, progress
 if TYPE_CHECKING:
     from luban.engine.model import Model
 
-__all__ = ["add_compile_options", "add_input_options", "compiled_model", "given_inputs"]
+__all__ = ["add_compile_options", "add_input_options", "compiled_model", "given_inputs", "read_arrays"]
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def compiled_model(arguments: argparse.Namespace) -> Model:
+def compiled_model(arguments: argparse.Namespace, *, cache: bool = True) -> Model:
     """The model that the options describe."""
     from luban.engine import model
 
@@ -65,6 +65,7 @@ def compiled_model(arguments: argparse.Namespace) -> Model:
             without=arguments.without,
             shapes=_shapes(arguments.shape),
             target=arguments.target,
+            cache=cache,
         )
 
 
@@ -118,14 +119,17 @@ def given_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, Any]:
     return feeds
 
 
-def _read_inputs(model: Model, path: str) -> dict[str, Any]:
+def read_arrays(path: str) -> Any:
+    """The arrays of an .npz file by name, or the one of an .npy file in a list.
+
+    Raises InputError if the file cannot be read.
+    """
     import zipfile
 
     import numpy as np
 
     from luban.core.errors import InputError
 
-    names = [info.name for info in model.inputs]
     try:
         loaded = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -134,19 +138,28 @@ def _read_inputs(model: Model, path: str) -> dict[str, Any]:
             hint="write it with numpy.savez(path, **arrays), or numpy.save for one input",
         ) from error
     if isinstance(loaded, np.ndarray):
+        return [loaded]
+    with loaded:
+        return {name: loaded[name] for name in loaded.files}
+
+
+def _read_inputs(model: Model, path: str) -> dict[str, Any]:
+    from luban.core.errors import InputError
+
+    names = [info.name for info in model.inputs]
+    loaded = read_arrays(path)
+    if isinstance(loaded, list):
         if len(names) != 1:
             raise InputError(
                 f"--inputs {path} holds one array, the model has {len(names)} inputs: "
                 f"{', '.join(names)}",
                 hint="write an .npz file with an array for each",
             )
-        return {names[0]: loaded}
-    with loaded:
-        missing = [name for name in names if name not in loaded.files]
-        if missing:
-            raise InputError(
-                f"--inputs {path} has arrays {', '.join(loaded.files)}; "
-                f"missing: {', '.join(missing)}",
-                hint=f"the model's inputs are {', '.join(names)}",
-            )
-        return {name: loaded[name] for name in names}
+        return {names[0]: loaded[0]}
+    missing = [name for name in names if name not in loaded]
+    if missing:
+        raise InputError(
+            f"--inputs {path} has arrays {', '.join(loaded)}; missing: {', '.join(missing)}",
+            hint=f"the model's inputs are {', '.join(names)}",
+        )
+    return {name: loaded[name] for name in names}

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from luban.core.errors import OptionError
 from luban.core.progress import report
 from luban.core.registers import Registers
-from luban.engine.prepare import compute_once, fold_constants
+from luban.engine import prepare
 from luban.engine.recurrence import separate_results
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Node, map_graph, node
 from luban.ir.rewrite import Rule, rewrite
 from luban.lower.support import no_kernel
+from luban.passes import simplify
 from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
 from luban.passes.layout import choose_layouts
-from luban.passes.simplify import RULES
 
-__all__ = ["PASSES", "Pass", "PassReport", "optimise"]
+__all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "optimise"]
 
 Transform = Callable[[Graph, Registers, list[Decision]], Graph]
 
@@ -49,7 +49,7 @@ def _simplify(graph: Graph, _registers: Registers, decisions: list[Decision]) ->
     def note(by: Rule, old: Node, _new: Node) -> None:
         decisions.append(Decision(old, True, f"{by.name}: {by.doc}"))
 
-    changed, effects = rewrite(graph, RULES, on_rewrite=note)
+    changed, effects = rewrite(graph, simplify.RULES, on_rewrite=note)
     decisions.extend(Decision(d.node, False, f"{d.rule}: {d.why}") for d in effects.declined)
     return changed
 
@@ -67,11 +67,11 @@ def _fuse(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Gra
 
 
 def _fold(graph: Graph, _registers: Registers, _decisions: list[Decision]) -> Graph:
-    return fold_constants(graph)[0]
+    return prepare.fold_constants(graph)[0]
 
 
 def _once(graph: Graph, _registers: Registers, _decisions: list[Decision]) -> Graph:
-    return compute_once(graph)[0]
+    return prepare.compute_once(graph)[0]
 
 
 def _separate(graph: Graph, _registers: Registers, _decisions: list[Decision]) -> Graph:
@@ -104,6 +104,11 @@ def optimise(
             report(f"optimising: {each.name}")
             graph = _apply(each, graph, registers, reports)
     return graph, reports
+
+
+def apply_pass(each: Pass, graph: Graph, registers: Registers) -> Graph:
+    """One pass over a graph and its sub-graphs."""
+    return _apply(each, graph, registers, [])
 
 
 def _apply(each: Pass, graph: Graph, registers: Registers, reports: list[PassReport]) -> Graph:

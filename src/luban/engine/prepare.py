@@ -7,7 +7,7 @@ before the first call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from luban.core import dims
 from luban.core.dtypes import DTYPES
@@ -49,7 +49,9 @@ def _constant_nodes(order: list[Node]) -> set[Node]:
     return fixed
 
 
-def fold_constants(graph: Graph) -> tuple[Graph, int]:
+def fold_constants(
+    graph: Graph, on_fold: Callable[[Node, Node], None] = lambda _old, _new: None
+) -> tuple[Graph, int]:
     """(the graph with small constant results computed, how many). Sub-graphs are left to the caller."""
     order = graph.nodes()
     fixed = _constant_nodes(order)
@@ -67,7 +69,9 @@ def fold_constants(graph: Graph) -> tuple[Graph, int]:
             return new
         values = [o.op.value.array for o in operands if isinstance(o.op, Constant)]
         folded += 1
-        return build.constant(evaluate_node(old, values, {}), old.tensor.dtype)
+        result = build.constant(evaluate_node(old, values, {}), old.tensor.dtype)
+        on_fold(old, result)
+        return result
 
     return map_graph(graph, fold), folded
 

@@ -1,0 +1,243 @@
+"""Proof of an answer: every layer against float64, and who is to blame if one is wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from luban.core import progress
+from luban.core.errors import OptionError
+from luban.core.types import type_of_array
+from luban.engine.check.bound import Verdict, judge
+from luban.engine.check.kernels import layer_of, ops_of, run_steps, step_finding, step_verdicts
+from luban.engine.check.passes import check_passes
+from luban.engine.check.report import CheckReport, Finding, Layer
+from luban.engine.check.repro import unpack, write_repro
+from luban.engine.check.runtimes import check_runtime
+from luban.engine.compile import Compiled, compile_graph
+from luban.engine.kernels import registers_of
+from luban.engine.samples import choose_sizes, sample_inputs
+from luban.engine.steps import Step, Value
+from luban.frontend.onnx import Imported, import_model
+from luban.frontend.onnx.load import load_model
+from luban.graph import build
+from luban.graph.evaluate import evaluate, ordered_inputs
+from luban.graph.ops.fusion import Fusion
+from luban.ir.node import Graph, node, results_of
+
+__all__ = ["CheckReport", "Finding", "Layer", "Verdict", "check", "check_graph", "replay"]
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+
+
+def check(
+    model: Source,
+    inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    runtime: str = "luban",
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    without: Collection[str] = (),
+    repro: str | os.PathLike[str] | None = None,
+) -> CheckReport:
+    """Hold a model against its float64 meaning, layer by layer; name the first thing that is wrong.
+
+    model    a path, the bytes of an ONNX file, a ModelProto, or a graph
+    inputs   by name or in order; default: made up from the types, with `seed` and `sizes`
+    runtime  "luban", or another that is installed: "onnxruntime", "openvino"
+    repro    where to write a script that shows the fault alone; written only if there is one
+
+    The bound is that of docs/concepts/numerics.md. Raises InputError, ModelError, UnsupportedError,
+    OptionError for what cannot be checked.
+    """
+    imported = None if isinstance(model, Graph) else import_model(model)
+    graph = model if isinstance(model, Graph) else imported.graph  # type: ignore[union-attr]
+    given = _inputs(graph, inputs, sizes, seed)
+    if runtime != "luban":
+        return _other(model, imported, graph, given, runtime)
+    return check_graph(graph, given, threads=threads, without=without, repro=repro)
+
+
+def check_graph(
+    graph: Graph,
+    inputs: Sequence[Any],
+    *,
+    threads: int | None = None,
+    without: Collection[str] = (),
+    repro: str | os.PathLike[str] | None = None,
+) -> CheckReport:
+    """`check` of our own compiler on a graph and inputs in order."""
+    values = ordered_inputs(graph, inputs)
+    shown = {
+        name: str(type_of_array(np.asarray(x))) if isinstance(x, np.ndarray) else type(x).__name__
+        for name, x in zip(graph.parameter_names, values, strict=True)
+    }
+    result = CheckReport(graph.name, "luban", shown)
+    compiled = compile_graph(graph, num_threads=threads, without=without)
+    finding, culprit = _check_passes(graph, values, compiled, without)
+    piece: tuple[Graph, Sequence[Any]] = (culprit, values)
+    if finding is None:
+        finding, piece = _check_kernels(compiled, values, result)
+    if finding is None:
+        finding = _check_end(compiled, values, result)
+        piece = (graph, values)
+    result.finding = finding
+    if finding is not None and repro is not None:
+        command = "luban check --repro " + os.fspath(repro)
+        write_repro(repro, *piece, f"{finding.level}: {finding.culprit}", command)
+        result.repro = os.fspath(repro)
+    return result
+
+
+def replay(graph_text: str, data: str) -> int:
+    """What a repro script does: check its piece again; 1 if it is still wrong, 0 if not."""
+    result = check_graph(*unpack(graph_text, data))
+    sys.stdout.write(f"{result}\n")
+    return 0 if result.ok else 1
+
+
+def _inputs(
+    graph: Graph,
+    inputs: Mapping[str, Any] | Sequence[Any] | None,
+    sizes: Mapping[str, int] | None,
+    seed: int,
+) -> list[Any]:
+    if inputs is None:
+        slots = [
+            (name, Value(i, p.type, "input"))
+            for i, (name, p) in enumerate(zip(graph.parameter_names, graph.parameters, strict=True))
+        ]
+        inputs = sample_inputs(slots, choose_sizes(slots, sizes), seed)
+    return ordered_inputs(graph, inputs)
+
+
+def _check_passes(
+    graph: Graph, values: Sequence[Any], compiled: Compiled, without: Collection[str]
+) -> tuple[Finding | None, Graph]:
+    return check_passes(graph, values, registers_of(compiled.target), tuple(without))
+
+
+def _check_kernels(
+    compiled: Compiled, values: Sequence[Any], result: CheckReport
+) -> tuple[Finding | None, tuple[Graph, Sequence[Any]]]:
+    """The first step outside its bound, and the smallest graph that shows it."""
+    found = _check_once(compiled, result)
+    if found is not None:
+        return found
+    last: dict[Value, Any] = {}
+    for step, operands, results, sizes in run_steps(compiled, values):
+        verdicts = step_verdicts(step, operands, results, sizes)
+        bad = next((v for v in verdicts if not v.ok), None)
+        shown = bad or max(verdicts, key=lambda v: v.error)
+        result.layers.append(layer_of(step, shown))
+        if bad is not None:
+            finding = step_finding(compiled, step, operands, sizes, bad)
+            return finding, (_piece(step), operands)
+        last.update(zip(step.results, results, strict=True))
+    return _check_memory(compiled, values, last)
+
+
+def _check_once(
+    compiled: Compiled, result: CheckReport
+) -> tuple[Finding, tuple[Graph, Sequence[Any]]] | None:
+    """Values that were computed once, at load, against their bodies."""
+    for body, value in compiled.executor.program.once.items():
+        (exact,) = evaluate(body, [], precision="float64")
+        (plain,) = evaluate(body, [], precision="model")
+        verdict = judge(value.constant, exact, plain, rounded=True)
+        made = body.results[0]
+        result.layers.append(Layer(made.loc.path if made.loc else body.name, ops_of(made), verdict))
+        if not verdict.ok:
+            culprit = f"a value computed at load ({ops_of(made)})"
+            return Finding("code generation", culprit, (), str(verdict)), (body, [])
+    return None
+
+
+def _check_memory(
+    compiled: Compiled, values: Sequence[Any], alone: Mapping[Value, Any]
+) -> tuple[Finding | None, tuple[Graph, Sequence[Any]]]:
+    """The program as a whole must give the very bits that its steps give alone."""
+    progress.report("checking the memory plan")
+    whole = (compiled.source, values)
+    results = compiled.executor.run(values)
+    for name, value, got in zip(
+        compiled.executor.program.output_names,
+        compiled.executor.program.outputs,
+        results,
+        strict=True,
+    ):
+        expected = alone.get(value.root)
+        if not isinstance(got, np.ndarray) or not isinstance(expected, np.ndarray):
+            continue
+        if not np.array_equal(got.ravel().view(np.uint8), expected.ravel().view(np.uint8)):
+            detail = (
+                f"output {name!r} has other bits than the same kernels give one by one: "
+                "two buffers share memory, or a kernel reads what it should not"
+            )
+            return Finding("memory plan", "the program as a whole", (), detail), whole
+    return None, whole
+
+
+def _check_end(compiled: Compiled, values: Sequence[Any], result: CheckReport) -> Finding | None:
+    """Model outputs against the meaning of the source."""
+    progress.report("checking the outputs")
+    got = compiled.executor.run(values)
+    exact = evaluate(compiled.source, values, precision="float64")
+    plain = evaluate(compiled.source, values, precision="model")
+    names = compiled.executor.program.output_names
+    for name, r, e, p in zip(names, got, exact, plain, strict=True):
+        result.outputs.append(Layer(name, "output", judge(r, e, p, rounded=True)))
+    bad = next((layer for layer in result.outputs if not layer.verdict.ok), None)
+    if bad is None:
+        return None
+    if _is_quantised(compiled.source):
+        result.notes.append(
+            f"output {bad.name!r} is {bad.verdict.error:.1e} from float64: every layer is right "
+            "on its own operands; roundings to integers at ties carry on through the model"
+        )
+        return None
+    return Finding("end to end", f"output {bad.name}", (bad.name,), str(bad.verdict))
+
+
+def _is_quantised(graph: Graph) -> bool:
+    """True if floats are rounded to integers inside: errors then jump instead of growing slowly."""
+    return any(
+        n.op.name in ("cast", "round")
+        and n.operands
+        and n.operands[0].tensor.dtype.is_float
+        and (n.op.name == "round" or n.tensor.dtype.is_integer)
+        for n in graph.nodes()
+    )
+
+
+def _piece(step: Step) -> Graph:
+    n = step.node
+    assert n is not None
+    if isinstance(n.op, Fusion):
+        return n.op.body
+    parameters = tuple(build.parameter(f"x{i}", o.type) for i, o in enumerate(n.operands))
+    return Graph("piece", parameters, results_of(node(n.op, *parameters)))
+
+
+def _other(
+    model: Source, imported: Imported | None, graph: Graph, values: Sequence[Any], runtime: str
+) -> CheckReport:
+    if imported is None or isinstance(model, Graph):
+        raise OptionError(
+            f"runtime {runtime!r} cannot run a graph",
+            hint="give an ONNX model, or use runtime luban",
+        )
+    named = dict(zip(graph.parameter_names, values, strict=True))
+    shown = {name: str(type_of_array(x)) for name, x in named.items()}
+    result = CheckReport(imported.source, runtime, shown)
+    proto = load_model(model).model
+    result.layers, result.outputs, result.finding, result.notes = check_runtime(
+        runtime, imported, proto, named
+    )
+    return result

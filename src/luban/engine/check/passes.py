@@ -1,0 +1,163 @@
+"""Passes, one by one: each must keep the float64 meaning of the whole graph.
+
+The first pass whose results differ is guilty. Rules are then bisected down to the one rewrite;
+folded constants and fusions are compared node by node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from luban.core.progress import report
+from luban.core.registers import Registers
+from luban.engine import prepare
+from luban.engine.check.kernels import ops_of, places_of
+from luban.engine.check.report import Finding
+from luban.engine.pipeline import PASSES, Pass, apply_pass
+from luban.graph.evaluate import evaluate
+from luban.graph.ops.data import Constant
+from luban.ir.node import Graph, Node
+from luban.ir.rewrite import Rule, rewrite
+from luban.passes import simplify
+
+__all__ = ["check_passes"]
+
+# Both sides compute in float64, so all that a pass may change is the order of sums.
+_TOLERANCE = 1e-9
+
+
+def check_passes(
+    graph: Graph, inputs: Sequence[Any], registers: Registers, without: Sequence[str] = ()
+) -> tuple[Finding | None, Graph]:
+    """(what the first guilty pass did, or None; the graph before it, or after the last)."""
+    expected = _meaning(graph, inputs)
+    for number, each in enumerate(PASSES):
+        if each.name in without:
+            continue
+        report("checking passes", number, len(PASSES))
+        after = apply_pass(each, graph, registers)
+        difference = _difference(_meaning(after, inputs), expected)
+        if difference is not None:
+            return _blame(each, graph, after, inputs, expected, difference), graph
+        graph = after
+    return None, graph
+
+
+def _meaning(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+    return list(evaluate(graph, inputs, precision="float64"))
+
+
+def _difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
+    """Where the results differ; None if they do not."""
+    for number, (a, b) in enumerate(zip(got, expected, strict=True)):
+        if not isinstance(a, np.ndarray | np.generic):
+            continue
+        x, y = np.asarray(a), np.asarray(b)
+        if x.shape != y.shape:
+            return f"output {number} has shape {list(x.shape)}, expected {list(y.shape)}"
+        if not x.size or x.dtype.kind == "O":
+            continue
+        wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+        same = (wide_x == wide_y) | (np.isnan(wide_x) & np.isnan(wide_y))
+        finite = np.isfinite(wide_x) & np.isfinite(wide_y)
+        scale = max(float(np.max(np.abs(np.where(finite, wide_y, 0)))), 1e-30)
+        error = np.abs(np.where(finite, wide_x, 0) - np.where(finite, wide_y, 0))
+        wrong = ~same & (~finite | (error > _TOLERANCE * scale))
+        if wrong.any():
+            place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            index = [int(i) for i in place]
+            return f"output {number}: element {index} is {x[place]}, expected {y[place]}"
+    return None
+
+
+def _blame(
+    each: Pass,
+    before: Graph,
+    after: Graph,
+    inputs: Sequence[Any],
+    expected: list[Any],
+    difference: str,
+) -> Finding:
+    if each.name == "simplify":
+        return _guilty_rewrite(before, inputs, expected, difference)
+    if each.name == "fold":
+        found = _guilty_fold(before)
+        if found is not None:
+            return found
+    strange = _first_strange(before, after, inputs)
+    if strange is None:
+        return Finding("pass", each.name, (), difference)
+    culprit = f"{each.name}: {ops_of(strange)}"
+    return Finding("pass", culprit, places_of(strange), difference)
+
+
+def _guilty_rewrite(
+    graph: Graph, inputs: Sequence[Any], expected: list[Any], difference: str
+) -> Finding:
+    """Bisect by the number of rewrites: the first one that changes the meaning."""
+    log: list[tuple[Rule, Node, Node]] = []
+    rewrite(graph, simplify.RULES, on_rewrite=lambda rule, old, new: log.append((rule, old, new)))
+    low, high = 0, len(log)  # right after `low` rewrites, wrong after `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        partial, _ = rewrite(graph, simplify.RULES, limit=middle)
+        if _difference(_meaning(partial, inputs), expected) is None:
+            low = middle
+        else:
+            high = middle
+    rule, old, new = log[high - 1]
+    culprit = f"simplify: rule {rule.name} ({rule.doc})"
+    change = f"{old.op.name} : {old.type} became {new.op.name} : {new.type}"
+    return Finding("pass", culprit, places_of(old), f"{change}; {difference}")
+
+
+def _guilty_fold(graph: Graph) -> Finding | None:
+    """The folded constant that is not what its node gives."""
+    pairs: list[tuple[Node, Node]] = []
+    prepare.fold_constants(graph, lambda old, new: pairs.append((old, new)))
+    for old, new in pairs:
+        assert isinstance(new.op, Constant)
+        (exact,) = evaluate(Graph("folded", (), (old,)), [], precision="model")
+        difference = _difference([new.op.value.array], [exact])
+        if difference is not None:
+            return Finding("pass", f"fold: {old.op.name} : {old.type}", places_of(old), difference)
+    return None
+
+
+def _first_strange(before: Graph, after: Graph, inputs: Sequence[Any]) -> Node | None:
+    """The first node of `after` whose value no node of `before` has: where the pass went wrong."""
+    known: dict[tuple[Any, ...], list[float]] = {}
+
+    def remember(_n: Node, value: Any) -> None:
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, np.ndarray) and part.dtype.kind not in "OSU":
+                known.setdefault(part.shape, []).append(_fingerprint(part))
+
+    evaluate(before, inputs, precision="float64", observe=remember)
+    strange: list[Node] = []
+
+    def compare(n: Node, value: Any) -> None:
+        if strange or n.op.name in ("parameter", "constant", "once", "get_item"):
+            return
+        for part in value if isinstance(value, tuple) else (value,):
+            if not isinstance(part, np.ndarray) or part.dtype.kind in "OSU":
+                continue
+            mine = _fingerprint(part)
+            candidates = known.get(part.shape, [])
+            near = any(abs(mine - c) <= 1e-7 * max(abs(c), 1e-12) or mine == c for c in candidates)
+            if not near and candidates:
+                strange.append(n)
+                return
+
+    evaluate(after, inputs, precision="float64", observe=compare)
+    return strange[0] if strange else None
+
+
+def _fingerprint(array: np.ndarray[Any, Any]) -> float:
+    """One number that tells arrays apart: a weighted sum with weights that do not repeat."""
+    flat = np.nan_to_num(array.astype(np.float64).ravel(), nan=1.5, posinf=2.5, neginf=-2.5)
+    weights = np.cos(np.arange(flat.size) * 0.7391 + 0.3)
+    return float(np.dot(flat, weights) + np.abs(flat).sum() * 0.1234)
