@@ -12,12 +12,10 @@ from benchmarks.models import BUILT, BUNDLED
 from benchmarks.packages import PACKAGES
 from tests.models.oracle import THREADS, compiled_files, disagreements
 
-# Wheels of some megabytes, models of some milliseconds: depthwise convolution, sizes named "?",
-# one-hot, LSTM, If, STFT.
+# Wheels of some megabytes, models that compile in seconds: convolution, one-hot, LSTM, If, STFT.
 FAST_PACKAGES = frozenset(
     {
         "magika",
-        "ppocr_cls",
         "silero_vad",
         "silero_vad_op18",
         "silero_vad_half",
