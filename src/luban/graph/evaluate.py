@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from luban.core.errors import InternalError, LubanError
 from luban.graph.bind import bind_all, bind_inputs, bind_symbols
 from luban.graph.meaning import MEANING
 from luban.graph.meaning.context import Context, Precision, Value, conform
+from luban.graph.ops.data import Constant
 from luban.graph.order import execution_order
 from luban.ir.node import GetItem, Graph, Node, Parameter
 
@@ -54,7 +56,7 @@ def evaluate(
         sizes,
     )
     held = [conform(v, p.type, precision) for v, p in zip(given, graph.parameters, strict=True)]
-    return _run(graph, held, sizes, precision, observe)
+    return _run(graph, _planned(graph), held, sizes, precision, observe)
 
 
 def ordered_inputs(graph: Graph, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Value]:
@@ -83,8 +85,12 @@ def evaluate_node(
     if meaning is None:
         raise InternalError(f"{node.op.name} has no meaning: add it to graph/meaning/")
 
+    plans: dict[Graph, _Plan] = {}
+
     def run(graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
-        return _run_sub_graph(graph, values, sizes, precision)
+        if graph not in plans:
+            plans[graph] = _planned(graph)
+        return _run_sub_graph(graph, plans[graph], values, sizes, precision)
 
     context = Context(precision, tuple(o.type for o in node.operands), node.type, sizes, run)
     try:
@@ -99,8 +105,33 @@ def evaluate_node(
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The order that a graph runs in, what each step frees, constants kept from turn to turn."""
+
+    order: list[Node]
+    last_uses: list[list[Node]]
+    constants: dict[Node, Value] = field(default_factory=dict)
+
+
+def _planned(graph: Graph) -> _Plan:
+    order = execution_order(graph)
+    last_uses: list[list[Node]] = [[] for _ in order]
+    seen = set(graph.results)
+    for step in range(len(order) - 1, -1, -1):
+        for operand in order[step].operands:
+            if operand not in seen:
+                seen.add(operand)
+                last_uses[step].append(operand)
+    return _Plan(order, last_uses)
+
+
 def _run_sub_graph(
-    graph: Graph, values: Sequence[Value], outer: Mapping[str, int], precision: Precision
+    graph: Graph,
+    plan: _Plan,
+    values: Sequence[Value],
+    outer: Mapping[str, int],
+    precision: Precision,
 ) -> tuple[Value, ...]:
     """Run a sub-graph. Its parameters say the sizes; the outer ones serve what they leave open."""
     sizes: dict[str, int] = {}
@@ -111,31 +142,31 @@ def _run_sub_graph(
     bind_all(rows, sizes, given=False)
     for name, size in outer.items():
         sizes.setdefault(name, size)
-    return _run(graph, values, sizes, precision, None)
+    for n in plan.order:
+        if isinstance(n.op, Constant) and n not in plan.constants:
+            plan.constants[n] = evaluate_node(n, (), sizes, precision)
+    return _run(graph, plan, values, sizes, precision, None)
 
 
 def _run(
     graph: Graph,
+    plan: _Plan,
     values: Sequence[Value],
     sizes: dict[str, int],
     precision: Precision,
     observe: Observer | None,
 ) -> tuple[Value, ...]:
-    order = execution_order(graph)
-    uses: dict[Node, int] = {}
-    for used in (*(o for n in order for o in n.operands), *graph.results):
-        uses[used] = uses.get(used, 0) + 1
     held: dict[Node, Value] = dict(zip(graph.parameters, values, strict=True))
-    for n in order:
+    for n, freed in zip(plan.order, plan.last_uses, strict=True):
         if isinstance(n.op, Parameter):
             if n not in held:
                 raise InternalError(f"{graph.name} is not closed: it uses parameter {n.op.label!r}")
+        elif n in plan.constants:
+            held[n] = plan.constants[n]
         else:
             held[n] = evaluate_node(n, [held[o] for o in n.operands], sizes, precision)
         if observe is not None:
             observe(n, held[n])
-        for operand in n.operands:
-            uses[operand] -= 1
-            if not uses[operand]:
-                del held[operand]
+        for operand in freed:
+            del held[operand]
     return tuple(held[r] for r in graph.results)
