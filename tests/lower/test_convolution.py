@@ -172,6 +172,22 @@ def test_grouped_convolutions_keep_the_loop_nest_and_say_why() -> None:
     check(graph, {"n": 1}, AVX512)
 
 
+@pytest.mark.parametrize(
+    ("size", "spread", "low", "high"),
+    [(2, 2, 1, 1), (4, 2, 2, 2), (3, 2, 1, 2), (3, 3, 2, 2), (5, 2, 2, 3)],
+)
+def test_transposed_convolutions_run_phase_by_phase(
+    size: int, spread: int, low: int, high: int
+) -> None:
+    x = images(3, "h", "w")
+    filters = g.constant(np.random.default_rng(0).standard_normal((5, 3, size, size)), "f32")
+    ends = ((1, 1), (low, low), (high, high), (spread, spread), (1, 1))
+    graph = graph_of(x, g.add(node(Convolution(*ends, 1, x.tensor.dtype), x, filters), 1.0))
+    assert "plain loop nest" not in notes(graph)
+    for sizes in ((1, 3, 4), (2, 1, 1)):
+        check(graph, dict(zip("nhw", sizes, strict=True)), AVX512)
+
+
 def test_bf16() -> None:
     x = images(4, 6, 6, dtype="bf16")
     check(graph_of(x, convolution(x, 16, (3, 3))), {"n": 1}, AVX512, 3e-2)

@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from luban.core import dims
 from luban.core.registers import Registers
 from luban.graph import build
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
-from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
 from luban.graph.ops.reduce import Reduce, ReduceWindow
 from luban.graph.ops.structure import (
     BroadcastInDim,
@@ -30,6 +28,7 @@ from luban.graph.ops.structure import (
 )
 from luban.ir.node import Graph, Node, Op, node, rebuilt
 from luban.passes.decision import Decision
+from luban.passes.panels import convolution_by_phases, convolution_in_panels
 
 __all__ = ["channels_last"]
 
@@ -136,35 +135,17 @@ def _convolution(images: _Images, old: Node) -> Node | None:
     rank = len(op.strides)
     x = images.last(lhs)
     weights = build.transpose(images.plain(filters), (*range(2, rank + 2), 1, 0))
-    spread = any(d != 1 for d in op.lhs_dilation)
-    if op.groups > 1 or spread or not op.dtype.is_float or lhs.tensor.dtype.bits < 16:
-        why = "channels last"
-        images.decisions.append(Decision(old, True, why))
-        return node(replace(op, layout="channels_last"), x, weights, loc=old.loc)
-    images.decisions.append(Decision(old, True, "channels last, filters in panels"))
-    return _panel_convolution(images, op, old, x, weights)
-
-
-def _panel_convolution(images: _Images, op: Convolution, old: Node, x: Node, weights: Node) -> Node:
-    *window, channels, columns = weights.tensor.shape
-    dtype = x.tensor.dtype
-    depth = dims.num_elements((*window, channels))
-    plain = all(k == 1 for k in window) and all(s == 1 for s in op.strides)
-    padded = any(p != 0 for p in (*op.low, *op.high))
-    lines = old.tensor.shape[2:]
-    rows = dims.num_elements((old.tensor.shape[0], *lines)) if plain else lines[-1]
-    step = channels * op.strides[-1]
-    width = images.registers.panel_width(columns, dtype.size_bytes, rows, depth, step)
-    matrix = build.reshape(weights, (depth, columns))
-    panels = node(PackPanels(width), matrix, loc=old.loc)
-    if padded:
-        zero = build.constant(0, dtype)
-        x = build.pad(x, (0, *op.low, 0), (0, *op.high, 0), zero)
-    if plain:
-        return node(PanelDot(0, columns, op.dtype), x, panels, loc=old.loc)
-    sizes = tuple(k for k in window if isinstance(k, int))
-    product = PanelConvolution(sizes, op.strides, op.rhs_dilation, columns, op.dtype)
-    return node(product, x, panels, loc=old.loc)
+    if op.groups == 1 and op.dtype.is_float and lhs.tensor.dtype.bits >= 16:
+        if all(d == 1 for d in op.lhs_dilation):
+            images.decisions.append(Decision(old, True, "channels last, filters in panels"))
+            return convolution_in_panels(images.registers, op, x, weights)
+        phases = convolution_by_phases(images.registers, op, x, weights, old.tensor.shape[2:])
+        if phases is not None:
+            why = "a transposed convolution as one plain convolution for each phase of its stride"
+            images.decisions.append(Decision(old, True, why))
+            return phases
+    images.decisions.append(Decision(old, True, "channels last"))
+    return node(replace(op, layout="channels_last"), x, weights, loc=old.loc)
 
 
 def _reduce_window(images: _Images, old: Node) -> Node | None:
