@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,21 @@ def test_what_explains_a_model_from_the_cache_is_compiled_when_asked_for() -> No
     assert model.from_cache
     assert model.compiled.reports
     assert model.imported is not None
+
+
+def test_many_weights_are_written_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact, "_BACKGROUND_BYTES", 1)
+    path = saved(affine(4096), tmp_path)
+    x = np.ones((1, 4096), np.float32)
+    expected = luban.load(path)(x)
+    for thread in threading.enumerate():
+        if thread.name == "luban-store":
+            thread.join()
+    second = luban.load(path)
+    assert second.from_cache
+    check_same(expected, second(x))
 
 
 def test_bytes_are_kept_too_but_graphs_and_protos_are_not(store: Cache) -> None:

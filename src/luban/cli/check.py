@@ -69,7 +69,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _text(found: CheckReport, count: int) -> Iterator[str]:
     yield from found.lines()
-    for title, layers in (("nearest to their bound", found.worst(count)), ("outputs", found.outputs)):
+    for title, layers in (
+        ("nearest to their bound", found.worst(count)),
+        ("outputs", found.outputs),
+    ):
         if layers:
             yield heading(title)
             yield from table(["layer", "operations", "error", "bound", ""], [*map(_row, layers)])

@@ -11,7 +11,13 @@ from luban.cli.output import note, progress
 if TYPE_CHECKING:
     from luban.engine.model import Model
 
-__all__ = ["add_compile_options", "add_input_options", "compiled_model", "given_inputs", "read_arrays"]
+__all__ = [
+    "add_compile_options",
+    "add_input_options",
+    "compiled_model",
+    "given_inputs",
+    "read_arrays",
+]
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:

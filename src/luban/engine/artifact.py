@@ -16,6 +16,7 @@ import io
 import os
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ Array = np.ndarray[Any, Any]
 
 _LARGE_BYTES = 1 << 12  # constants from here on are mapped
 _ALIGNMENT = 64
+_BACKGROUND_BYTES = 1 << 25  # a tenth of a second of writing
 # A file that changed just now may change again within one tick of its time stamps.
 _SETTLED_S = 2.0
 _TRUSTED = ("luban.", "numpy", "ml_dtypes", "functools", "collections")
@@ -159,10 +161,12 @@ def artifact_key(
 # Writing.
 
 
-def write_artifact(key: str, compiled: Compiled, files: Sequence[Path], stored: Cache) -> bool:
-    """Keep a compiled model under `key`; returns whether it is there now.
+def write_artifact(key: str, compiled: Compiled, files: Sequence[Path], stored: Cache) -> None:
+    """Keep a compiled model under `key`. Many weights are written in the background.
 
     files   external data that the model was made from
+
+    The process does not end before all is written.
     """
     main = compiled.executor.program
     programs = {g: p for g, p in compiled.programs.items() if p is not main}
@@ -175,8 +179,17 @@ def write_artifact(key: str, compiled: Compiled, files: Sequence[Path], stored: 
         sorted(writer.modules),
         writer.buffer.getvalue(),
     )
-    weights = stored.put("weights", key, *writer.parts, durable=True) if writer.parts else True
-    return weights and stored.put("programs", key, pickle.dumps(record, 5))
+    rest = pickle.dumps(record, 5)
+
+    def put() -> None:
+        weights = not writer.parts or stored.put("weights", key, *writer.parts, durable=True)
+        if weights:
+            stored.put("programs", key, rest)
+
+    if sum(part.nbytes for part in writer.parts) < _BACKGROUND_BYTES:
+        put()
+    else:
+        threading.Thread(target=put, name="luban-store").start()
 
 
 class _Writer(pickle.Pickler):

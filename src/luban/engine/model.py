@@ -108,7 +108,7 @@ class Model:
 
     @property
     def compiled(self) -> Compiled:
-        """Graphs, pass reports and kernels. A model from the cache is compiled for it first."""
+        """Graphs, pass reports and kernels; compiled again unless it was with `cache=False`."""
         return self._compilation_now().compiled
 
     @property
@@ -275,7 +275,8 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     without  names of passes to leave out, as `luban explain` lists them
     shapes   input name -> sizes (numbers or symbol names), in place of the declared ones
     target   code generation target; default LUBAN_TARGET or this machine
-    cache    whether a file that was compiled before may come from the cache, without a compiler
+    cache    whether a file that was compiled before may come from the cache, without a compiler;
+             False also keeps what `compiled` gives at hand, at the price of its memory
 
     Raises ModelError if the file is not a model, UnsupportedError with every operator that is not,
     OptionError for an option out of its range.
@@ -302,7 +303,9 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
             return Model(found, recompile, name=name, from_cache=True)
     compilation = recompile()
     made = Model(compilation.compiled.executor, recompile, name=name)
-    made._compilation = compilation
-    if key is not None:
+    if key is None:
+        made._compilation = compilation
+    else:
+        # Not kept: its graphs hold every weight a second time, as it was before packing.
         write_artifact(key, compilation.compiled, compilation.files, stored)
     return made
