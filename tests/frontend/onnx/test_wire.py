@@ -118,3 +118,15 @@ def test_elements_are_aligned() -> None:
 )
 def test_what_is_no_message_is_left_to_the_parser(content: bytes) -> None:
     assert without_weights(memoryview(content)) is None
+
+
+def test_a_stated_default_location_does_not_win() -> None:
+    """Some writers state `data_location: DEFAULT` after the data."""
+    proto = model()
+    proto.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
+    content = proto.SerializeToString()
+    kept = without_weights(memoryview(content))
+    assert kept is not None
+    tensor = onnx.ModelProto.FromString(kept).graph.initializer[0]
+    assert tensor.data_location == onnx.TensorProto.EXTERNAL
+    assert tensor.external_data[0].value == OWN_CONTENT

@@ -52,6 +52,7 @@ def _rewritten(content: memoryview, start: int, end: int, kind: str) -> Iterator
     """The message in content[start:end] in pieces; those that do not change are taken whole."""
     nested = _NESTED[kind]
     kept, place = start, start
+    reference = b""  # goes last: a later field of the same number would win over it
     while place < end:
         tag, body = _varint(content, place, end)
         number, wire_type = tag >> 3, tag & 7
@@ -67,10 +68,10 @@ def _rewritten(content: memoryview, start: int, end: int, kind: str) -> Iterator
             yield bytes(content[kept:place]) + _field(number, inner)
             kept = after
         elif length >= _LARGE_BYTES and kind == "tensor" and number == _RAW_DATA:
-            yield bytes(content[kept:place]) + _reference(first, length)
-            kept = after
+            yield bytes(content[kept:place])
+            reference, kept = _reference(first, length), after
         place = after
-    yield bytes(content[kept:end])
+    yield bytes(content[kept:end]) + reference
 
 
 def _varint(content: memoryview, place: int, end: int) -> tuple[int, int]:
