@@ -1,6 +1,7 @@
 """Passes, one by one: each must keep the float64 meaning of the whole graph.
 
-The first pass whose results differ is guilty. Rules are then bisected down to the one rewrite;
+The first pass whose results differ by more than the order of sums can explain, and leave the bound
+(folding rounds to the model's dtypes), is guilty. Rules are then bisected down to the one rewrite;
 folded constants and fusions are compared node by node.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine import prepare
+from luban.engine.check.bound import judge
 from luban.engine.check.kernels import ops_of, places_of
 from luban.engine.check.report import Finding
 from luban.engine.pipeline import PASSES, Pass, apply_pass
@@ -34,12 +36,22 @@ def check_passes(
 ) -> tuple[Finding | None, Graph]:
     """(what the first guilty pass did, or None; the graph before it, or after the last)."""
     expected = _meaning(graph, inputs)
+    plain: list[Any] | None = None
     for number, each in enumerate(PASSES):
         if each.name in without:
             continue
         report("checking passes", number, len(PASSES))
         after = apply_pass(each, graph, registers)
-        difference = _difference(_meaning(after, inputs), expected)
+        if after is graph:
+            continue
+        got = _meaning(after, inputs)
+        difference = _difference(got, expected)
+        if difference is not None:
+            plain = plain or list(evaluate(graph, inputs, precision="model"))
+            verdicts = [judge(*row, rounded=True) for row in zip(got, expected, plain, strict=True)]
+            difference = next(
+                (f"output {i}: {v}" for i, v in enumerate(verdicts) if not v.ok), None
+            )
         if difference is not None:
             return _blame(each, graph, after, inputs, expected, difference), graph
         graph = after
