@@ -1,6 +1,9 @@
 """Constants, indices, sizes, random bits, non-zeros and host calls."""
 
 import math
+import pkgutil
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +15,7 @@ from luban.core.dtypes import DTYPES
 from luban.core.errors import InternalError
 from luban.core.types import OptionalType, SequenceType, tensor
 from luban.graph import build
+from luban.graph import host as graph_host
 from luban.graph.host import HOST, host, host_function
 from luban.graph.meaning import MEANING
 from luban.graph.ops import PRIMITIVES
@@ -115,8 +119,27 @@ def test_a_host_call_gives_what_its_function_gives(joined: Any) -> None:
     assert nothing is None
 
 
+def test_families_are_found_without_the_front_end() -> None:
+    families = [m.name for m in pkgutil.iter_modules(graph_host.__path__)]
+    assert families
+    program = f"""
+import sys
+from luban.graph.host import HOST, host_function
+assert not HOST
+try:
+    host_function("absent")
+except Exception:
+    pass
+assert HOST and all("luban.graph.host." + f in sys.modules for f in {families})
+assert "luban.frontend" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_host_names_are_unique_and_known(joined: Any) -> None:
     with pytest.raises(InternalError, match="two host functions are called 'test_join'"):
         host("test_join")(joined)
-    with pytest.raises(InternalError, match="no host function 'absent': add it to a file in graph"):
+    with pytest.raises(
+        InternalError, match="no host function 'absent': add it to a file in graph/host/"
+    ):
         host_function("absent")

@@ -2,11 +2,14 @@
 
 A host function takes the node's options and operand values and gives its results as a tuple.
 Values are numpy arrays, lists (sequences), and None or a value (optionals). Each family file
-registers its functions with `@host("name")`.
+registers its functions with `@host("name")`; the files are imported when a name is first asked for
+that nobody has registered yet, so a saved program finds its functions without the front end.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -41,9 +44,10 @@ def host(name: str) -> Callable[[HostFunction], HostFunction]:
 
 def host_function(name: str) -> HostFunction:
     """The host function of this name. Raises InternalError if no family registers it."""
+    if name not in HOST:
+        for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+            importlib.import_module(module.name)
     found = HOST.get(name)
     if found is None:
-        raise InternalError(
-            f"no host function {name!r}: add it to a file in graph/host/ and import that file"
-        )
+        raise InternalError(f"no host function {name!r}: add it to a file in graph/host/")
     return found
