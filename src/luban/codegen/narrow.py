@@ -119,6 +119,8 @@ _FORMATS = {
     "f8e4m3fnuz": _Format(3, 8, 0x7F, "fnuz"),
     "f8e5m2": _Format(2, 15, 0x7B, "ieee"),
     "f8e5m2fnuz": _Format(2, 16, 0x7F, "fnuz"),
+    "f6e2m3": _Format(3, 1, 0x1F, "finite"),
+    "f6e3m2": _Format(2, 3, 0x1F, "finite"),
     "f4e2m1": _Format(1, 1, 0x07, "finite"),
 }
 

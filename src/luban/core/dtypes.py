@@ -1,6 +1,6 @@
 """Element types: names, bit widths, ranges and their numpy representation.
 
-Sub-byte types (i4, u4, i2, u2, f4e2m1) live one element a byte in numpy arrays (ml_dtypes); only
+Sub-byte types (i4, u4, i2, u2, f4, f6) live one element a byte in numpy arrays (ml_dtypes); only
 files pack them.
 """
 
@@ -108,6 +108,8 @@ def _table() -> dict[str, DType]:
         ("u32", "uint", 32, np.uint32),
         ("u64", "uint", 64, np.uint64),
         ("f4e2m1", "float", 4, ml_dtypes.float4_e2m1fn),
+        ("f6e2m3", "float", 6, ml_dtypes.float6_e2m3fn),
+        ("f6e3m2", "float", 6, ml_dtypes.float6_e3m2fn),
         ("f8e4m3fn", "float", 8, ml_dtypes.float8_e4m3fn),
         ("f8e4m3fnuz", "float", 8, ml_dtypes.float8_e4m3fnuz),
         ("f8e5m2", "float", 8, ml_dtypes.float8_e5m2),

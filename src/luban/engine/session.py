@@ -44,6 +44,7 @@ _ELEMENTS = {
     "u2": "uint2", "u4": "uint4", "u8": "uint8", "u16": "uint16", "u32": "uint32",
     "u64": "uint64", "f8e4m3fn": "float8e4m3fn", "f8e4m3fnuz": "float8e4m3fnuz",
     "f8e5m2": "float8e5m2", "f8e5m2fnuz": "float8e5m2fnuz", "f4e2m1": "float4e2m1",
+    "f6e2m3": "float6e2m3", "f6e3m2": "float6e3m2",
     "f8e8m0": "float8e8m0", "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
 

@@ -372,7 +372,8 @@ def test_float64_precision_rounds_only_where_the_program_asks_for_it() -> None:
     assert call(lambda a: build.cast(a, "i32"), x, precision="float64").dtype == np.int32
 
 
-@pytest.mark.parametrize("name", [d.name for d in DTYPES.values() if d.is_numeric])
+# No unsigned integer has 6 bits.
+@pytest.mark.parametrize("name", [d.name for d in DTYPES.values() if d.is_numeric and d.bits != 6])
 def test_bitcast_keeps_the_bits(name: str) -> None:
     element = dtype(name)
     unsigned = dtype(f"u{element.bits}")

@@ -37,6 +37,8 @@ ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.UINT32: DTYPES["u32"],
     TensorProto.UINT64: DTYPES["u64"],
     TensorProto.FLOAT4E2M1: DTYPES["f4e2m1"],
+    TensorProto.FLOAT6E2M3: DTYPES["f6e2m3"],
+    TensorProto.FLOAT6E3M2: DTYPES["f6e3m2"],
     TensorProto.FLOAT8E4M3FN: DTYPES["f8e4m3fn"],
     TensorProto.FLOAT8E4M3FNUZ: DTYPES["f8e4m3fnuz"],
     TensorProto.FLOAT8E5M2: DTYPES["f8e5m2"],
@@ -51,7 +53,7 @@ ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.STRING: DTYPES["str"],
 }
 _MAPPED_BYTES = 1 << 20
-_PACKED_BITS = {"i2": 2, "u2": 2, "i4": 4, "u4": 4, "f4e2m1": 4}
+_PACKED_BITS = {"i2": 2, "u2": 2, "i4": 4, "u4": 4, "f4e2m1": 4, "f6e2m3": 6, "f6e3m2": 6}
 
 
 def element_type(code: int) -> DType:
@@ -209,8 +211,12 @@ def _unpacked(
     raw: np.ndarray[Any, Any], bits: int, count: int, element: DType
 ) -> np.ndarray[Any, Any]:
     """Sub-byte elements, lowest bits first, one a byte."""
-    fields = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    codes = np.stack(fields, axis=-1).reshape(-1)[:count]
+    if bits == 6:  # four elements in three bytes
+        digits = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
+        codes = (digits << np.arange(bits, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)
+    else:
+        fields = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+        codes = np.stack(fields, axis=-1).reshape(-1)[:count]
     if element.kind == "float":
         return codes.astype(np.uint8).view(element.numpy)
     if element.kind == "int":

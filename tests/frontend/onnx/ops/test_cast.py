@@ -41,6 +41,15 @@ def test_tiny_floats_saturate_if_asked_to(saturate: int) -> None:
     np.testing.assert_array_equal(got, np.array(wanted, np.float32))
 
 
+def test_six_bits() -> None:
+    x = np.array([0.125, -7.5, 100, 3.1], np.float32)
+    got = cast(x, CODES.FLOAT6E2M3)
+    assert got.dtype == ml_dtypes.float6_e2m3fn
+    assert got.astype(np.float32).tolist() == [0.125, -7.5, 7.5, 3.0]
+    assert cast(got, CODES.FLOAT).tolist() == [0.125, -7.5, 7.5, 3.0]
+    assert cast(x, CODES.FLOAT6E3M2).astype(np.float32).tolist() == [0.125, -8.0, 28, 3.0]
+
+
 @pytest.mark.parametrize(
     ("mode", "wanted"), [("up", [4, 2, 1]), ("down", [2, 2, 0.5]), ("nearest", [4, 2, 1])]
 )
