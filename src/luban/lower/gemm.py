@@ -148,10 +148,10 @@ class _Writer:
         if plan.outer:
             scope.place[plan.outer[0].axis] = rest
         starts = self._starts(panel)
-        for lines in self.lines.spans(scope, line_block, lines_each, line_blocks):
+        for lines in self.lines.spans(scope, line_block, lines_each):
             with b.for_(lines.first, lines.last, 1) as over_lines, scope.inner():
                 line = lines.row(over_lines.index)
-                for rows in self.rows.spans(scope, row_block, rows_each, row_blocks):
+                for rows in self.rows.spans(scope, row_block, rows_each):
                     with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
                         row = rows.row(over_rows.index)
                         tile = Tile(line, row, lines.height, rows.height)

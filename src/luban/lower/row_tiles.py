@@ -13,7 +13,6 @@ from luban.core import dims
 from luban.core.dims import DimLike
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Rows
-from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
 __all__ = ["RowTiles", "Span", "Tile", "few_heights", "split_rows"]
@@ -77,8 +76,7 @@ class RowTiles:
     """`count` rows in tiles of at most `limit`.
 
     A count known at run time only needs code for every height up to `limit`, or for a few `heights`
-    (from 1 to `limit`): then the last tile starts early enough to end in time, and the rows that it
-    shares with its neighbour are computed twice, with the same result.
+    (from 1 to `limit`): then the rows behind the last full tile are made up of several lower ones.
     """
 
     count: DimLike
@@ -97,14 +95,13 @@ class RowTiles:
         """How many tiles there are, or would be if all had the greatest height."""
         return dims.ceil_div(self.count, self.limit)
 
-    def spans(self, scope: Scope, block: Expr, tiles: int, blocks: DimLike) -> Iterator[Span]:
-        """The tiles of block `block` of `blocks`, of `tiles` tiles each, by height."""
+    def spans(self, scope: Scope, block: Expr, tiles: int) -> Iterator[Span]:
+        """The tiles of block `block`, of `tiles` tiles each, by height."""
         first = block * tiles
         if isinstance(self.count, int):
             yield from self._known(scope, first, first + tiles)
         elif self.heights:
-            last = block.eq(scope.size(blocks) - 1)
-            yield from self._overlapping(scope, first, first + tiles, last)
+            yield from self._greedy(scope, first, first + tiles)
         else:
             yield from self._exact(scope, first, first + tiles)
 
@@ -132,33 +129,28 @@ class RowTiles:
             shift = b.select(is_low, extra, 0)
             yield Span(candidate, begin, end, partial(_adjacent, candidate, shift))
 
-    def _overlapping(self, scope: Scope, first: Expr, stop: Expr, is_last: Expr) -> Iterator[Span]:
-        b, count, limit = scope.b, scope.size(self.count), self.limit
-        num_tiles = b.max((count + (limit - 1)) // limit, 1)
-        wanted = (count + num_tiles - 1) // num_tiles
-        height = b.constant(1)
-        for candidate in self.heights[1:]:
-            grow = b.binary("and", height < wanted, count >= candidate)
-            height = b.select(grow, candidate, height)
-        end = (count + height - 1) // height
-        last = b.select(is_last, end, b.min(stop, end))
-        for candidate in self.heights:
-            start = b.select(height.eq(candidate), first, last)
-            yield Span(candidate, start, last, partial(_early, b, candidate, count))
+    def _greedy(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
+        """Full tiles; in the place of the last one what remains, in as high tiles as it takes."""
+        b, count = scope.b, scope.size(self.count)
+        full = count // self.limit
+        last_block = b.binary("and", first <= full, full < stop)
+        row, zero = full * self.limit, b.constant(0)
+        yield Span(self.limit, first, b.min(stop, full), partial(_adjacent, self.limit, zero))
+        for height in reversed(self.heights):
+            if height < self.limit:
+                tiles = (count - row) // height
+                end = b.select(last_block, tiles, 0)
+                yield Span(height, zero, end, partial(_adjacent, height, row))
+                row = row + tiles * height
 
 
 def few_heights(limit: int) -> tuple[int, ...]:
-    """Heights of which one suits any count well enough.
+    """Heights of which a few make up any count.
 
     >>> few_heights(14)
-    (1, 2, 3, 4, 7, 11, 14)
+    (1, 2, 4, 7, 14)
     """
-    tall = (-(-limit // 2), -(-limit * 3 // 4), limit)
-    return tuple(sorted({h for h in (1, 2, 3, 4, *tall) if h <= limit}))
-
-
-def _early(b: FunctionBuilder, height: int, count: Expr, tile: Expr) -> Expr:
-    return b.min(tile * height, count - height)
+    return tuple(sorted({h for h in (1, 2, 4, -(-limit // 2), limit) if h <= limit}))
 
 
 def _adjacent(height: int, shift: Expr, tile: Expr) -> Expr:

@@ -22,7 +22,7 @@ from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
-from luban.lower.row_tiles import RowTiles, Tile
+from luban.lower.row_tiles import RowTiles, Tile, few_heights
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
@@ -91,8 +91,8 @@ def lower_window(name: str, body: Graph, registers: Registers) -> Kernel:
         lanes = lanes if plan.channels % lanes == 0 else most
     lines, rows, kept = _TILES[registers.count]
     epilogue = Epilogue(scope, nest, reduction, lines * rows * lanes)
-    over_lines = RowTiles(plan.line.count, lines, (1, lines))
-    over_rows = RowTiles(plan.row.count, rows, (1, rows))
+    over_lines = RowTiles(plan.line.count, lines, few_heights(lines))
+    over_rows = RowTiles(plan.row.count, rows, few_heights(rows))
     return _Writer(b, scope, plan, epilogue, over_lines, over_rows, lanes, kept).kernel()
 
 
@@ -185,10 +185,10 @@ class _Writer:
         first = channel_block * vectors_each
         last = b.min(first + vectors_each, scope.size(self.vectors))
         zero = b.constant(0)
-        for lines in self.lines.spans(scope, line_block, lines_each, line_blocks):
+        for lines in self.lines.spans(scope, line_block, lines_each):
             with b.for_(lines.first, lines.last, 1) as over_lines, scope.inner():
                 line = lines.row(over_lines.index)
-                for rows in self.rows.spans(scope, zero, 1 << 30, 1):
+                for rows in self.rows.spans(scope, zero, 1 << 30):
                     with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
                         row = rows.row(over_rows.index)
                         tile = Tile(line, row, lines.height, rows.height)
