@@ -105,7 +105,7 @@ def _filled(ctx: NodeContext, mask: Node, keys: DimLike) -> Node:
 
 def _as_bias(mask: Node, q: Node) -> Node:
     if mask.tensor.dtype.kind != "bool":
-        return mask
+        return build.cast(mask, q.tensor.dtype)
     return build.select(mask, 0, build.full(mask.tensor.shape, -math.inf, q.tensor.dtype))
 
 
