@@ -95,6 +95,13 @@ def test_compositions() -> None:
     assert call(lambda: build.full((2,), 7, "i8")).tolist() == [7, 7]
 
 
+def test_the_mean_of_half_precision_does_not_overflow() -> None:
+    x = np.full(70_000, 3.0, np.float16)  # neither the sum nor the count is an f16
+    mean = call(lambda a: build.mean(a, [0]), x)
+    assert mean.dtype == np.float16
+    assert mean == 3
+
+
 def test_the_mean_of_nothing_is_nan() -> None:
     assert np.isnan(call(lambda a: build.mean(a, [0]), np.zeros((0, 2), np.float32))).all()
 

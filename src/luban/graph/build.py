@@ -300,13 +300,22 @@ def arg_reduce(kind: str, x: Node, axis: int, *, last: bool = False) -> Node:
 
 
 def mean(x: Node, axes: Sequence[int], *, keep_axes: bool = False) -> Node:
-    """Arithmetic mean along the axes."""
+    """Arithmetic mean along the axes.
+
+    That of floats narrower than f32 is taken in f32 and rounded once: neither their sum nor the
+    count need fit the narrow dtype.
+    """
     count: DimLike = 1
     for axis in axes:
         count = count * x.tensor.shape[axis]
-    return divide(
-        reduce("sum", x, axes, keep_axes=keep_axes), cast(dimension(count), x.tensor.dtype)
-    )
+    total = reduce("sum", cast(x, accumulator_dtype(x)), axes, keep_axes=keep_axes)
+    return cast(divide(total, cast(dimension(count), total.tensor.dtype)), x.tensor.dtype)
+
+
+def accumulator_dtype(x: Node) -> DType:
+    """The dtype in which sums over x are taken: f32 for narrower floats, else that of x."""
+    element = x.tensor.dtype
+    return dtype("f32") if element.is_float and element.bits < 32 else element
 
 
 def softmax(x: Node, axis: int) -> Node:

@@ -43,6 +43,15 @@ def test_layer_normalization_of_half_is_computed_in_single() -> None:
     np.testing.assert_allclose(result.astype(np.float64), wanted, atol=2e-3)
 
 
+def test_instance_normalization_of_half_does_not_overflow() -> None:
+    x = (normal(1, 2, 1000) * 1000).astype(np.float16)
+    ones = np.ones(2, np.float16)
+    (result,) = run("InstanceNormalization", [x, ones, 0 * ones])
+    wide = x.astype(np.float64)
+    wanted = (wide - wide.mean(2, keepdims=True)) / wide.std(2, keepdims=True)
+    np.testing.assert_allclose(result.astype(np.float64), wanted, atol=2e-3)
+
+
 def test_the_common_ones() -> None:
     x = normal(2, 6, 4, 5)
     compare("InstanceNormalization", [x, normal(6), normal(6)])

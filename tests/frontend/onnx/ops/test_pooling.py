@@ -86,6 +86,15 @@ def test_p_norms(power: int) -> None:
     np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("op", ["AveragePool", "GlobalAveragePool", "LpPool"])
+def test_half_precision_does_not_overflow_on_the_way(op: str) -> None:
+    x = np.full((1, 1, 16, 16), 3000, np.float16)
+    attributes = {} if op.startswith("Global") else {"kernel_shape": [16, 16]}
+    (result,) = run(op, [x], **attributes)
+    assert result.dtype == np.float16
+    assert result == (3000 if "Average" in op else 48000)
+
+
 def test_global() -> None:
     compare("GlobalAveragePool", [normal(1, 2, 9, 8)])
     compare("GlobalMaxPool", [normal(1, 2, 9, 8)])

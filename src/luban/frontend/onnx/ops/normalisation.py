@@ -100,10 +100,13 @@ def _per_activation(
 def instance_normalization(ctx: NodeContext, x: Node, scale: Node, bias: Node) -> Node:
     """Each channel of each sample to mean 0 and variance 1, then scale and bias."""
     rank = x.tensor.rank
-    centred, variance = _moments(x, range(2, rank))
+    inner = build.accumulator_dtype(x)
+    centred, variance = _moments(build.cast(x, inner), range(2, rank))
     deviation = build.sqrt(build.add(variance, ctx.float("epsilon", 1e-5)))
-    scaled = build.multiply(build.divide(centred, deviation), _along_channels(scale, rank))
-    return build.add(scaled, _along_channels(bias, rank))
+    normal = build.divide(centred, deviation)
+    scaled = build.multiply(normal, _along_channels(build.cast(scale, inner), rank))
+    shifted = build.add(scaled, _along_channels(build.cast(bias, inner), rank))
+    return build.cast(shifted, x.tensor.dtype)
 
 
 @op("LayerNormalization", since=17)

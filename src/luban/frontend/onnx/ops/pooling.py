@@ -99,6 +99,12 @@ def _strided(
 def average_pool(ctx: NodeContext, x: Node) -> Node:
     """The mean of each window's elements; with `count_include_pad` padding counts as elements."""
     geometry = _geometry(ctx, x)
+    return build.cast(
+        _averages(ctx, build.cast(x, build.accumulator_dtype(x)), geometry), x.tensor.dtype
+    )
+
+
+def _averages(ctx: NodeContext, x: Node, geometry: Windows) -> Node:
     total = _windowed("sum", x, geometry)
     element = x.tensor.dtype
     with_padding = bool(ctx.int("count_include_pad", 0))
@@ -122,7 +128,9 @@ def average_pool(ctx: NodeContext, x: Node) -> Node:
 def lp_pool(ctx: NodeContext, x: Node) -> Node:
     """The p-norm of each window."""
     power = ctx.float("p", 2.0) if ctx.opset < 2 else float(ctx.int("p", 2))
-    return _root(_windowed("sum", _powered(x, power), _geometry(ctx, x)), power)
+    wide = _powered(build.cast(x, build.accumulator_dtype(x)), power)
+    result = _root(_windowed("sum", wide, _geometry(ctx, x)), power)
+    return build.cast(result, x.tensor.dtype)
 
 
 def _powered(x: Node, power: float) -> Node:
@@ -157,7 +165,9 @@ def global_max_pool(_ctx: NodeContext, x: Node) -> Node:
 def global_lp_pool(ctx: NodeContext, x: Node) -> Node:
     """The p-norm over all of space."""
     power = ctx.float("p", 2.0) if ctx.opset < 2 else float(ctx.int("p", 2))
-    return _root(build.reduce("sum", _powered(x, power), _space(x), keep_axes=True), power)
+    wide = _powered(build.cast(x, build.accumulator_dtype(x)), power)
+    result = _root(build.reduce("sum", wide, _space(x), keep_axes=True), power)
+    return build.cast(result, x.tensor.dtype)
 
 
 @op("MaxUnpool", since=9)
