@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from luban.codegen import integers, vector_math
+from luban.codegen.addresses import Addresses
 from luban.codegen.emitter import Emitter
 from luban.codegen.narrow import round_carrier
 from luban.codegen.registers import (
@@ -43,20 +44,21 @@ PartFunction = Callable[..., Value]
 def elementwise(f: Emitter, operation: Operation, compute: PartFunction) -> tuple[RegisterTile]:
     """Apply `compute` to the parts of the operands; equal parts are computed once."""
     result = operation.result
-    lanes = f.lanes(result)
     if not result.type.shape:
-        return (scalar_tile(compute(*(f.scalar(value) for value in operation.operands))),)
+        return (scalar_tile(compute(*[f.scalar(value) for value in operation.operands])),)
+    lanes = f.lanes(result)
     tiles = [f.tile(value) for value in operation.operands]
-    if all(tile.uniform is not None for tile in tiles):
-        value = compute(*(tile.uniform for tile in tiles))
-        return (f.splat(value, result.type, lanes),)
+    uniform = [tile.uniform for tile in tiles if tile.uniform is not None]
+    if len(uniform) == len(tiles):
+        return (f.splat(compute(*uniform), result.type, lanes),)
     columns = [f.tile_in(value, lanes).parts for value in operation.operands]
     done: dict[tuple[Value, ...], Value] = {}
     parts = []
     for row in zip(*columns, strict=True):
-        if row not in done:
-            done[row] = compute(*row)
-        parts.append(done[row])
+        found = done.get(row)
+        if found is None:
+            found = done[row] = compute(*row)
+        parts.append(found)
     return f.result(operation, parts)
 
 
@@ -148,26 +150,26 @@ _FLOAT_UNARY: dict[str, Callable[[Writer, Value], Value]] = {
     "is_inf": _is_inf,
 }
 
+_INDEX = {"add": Addresses.add, "sub": Addresses.subtract, "mul": Addresses.multiply}
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 
 
 @emits(Binary)
 def emit_binary(op: Binary, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """By kind and element type; i64 scalars go through the address arithmetic."""
-    result = operation.result.type
+    result = operation.results[0].type
     dtype = result.dtype
-    if dtype.is_float:
+    if dtype.kind == "float":
         return elementwise(f, operation, float_binary(op.kind, f, dtype))
+    is_index = dtype.name == "i64" and op.kind in _INDEX
+    if is_index and not result.shape:
+        a, b = operation.operands
+        return [scalar_tile(_INDEX[op.kind](f.addresses, f.scalar(a), f.scalar(b)))]
     tiles = [f.tile(value) for value in operation.operands]
     if (folded := _fold(op.kind, tiles)) is not None:
         lanes = f.lanes(operation.result)
         return [constant_tile(f.w, register_elem(dtype), lanes, folded)]
-    if dtype.name == "i64" and op.kind in ("add", "sub", "mul"):
-        if not result.shape:
-            a, b = (tile.scalar for tile in tiles)
-            index = f.addresses
-            method = {"add": index.add, "sub": index.subtract, "mul": index.multiply}[op.kind]
-            return [scalar_tile(method(a, b))]
+    if is_index:
         (found,) = elementwise(f, operation, lambda a, b: f.w.binary(op.kind, a, b))
         return [found._replace(affine=_affine_binary(f, op.kind, *tiles))]
     return elementwise(f, operation, lambda a, b: integers.binary(f.w, op.kind, dtype, a, b))
@@ -268,7 +270,7 @@ def _fold(kind: str, tiles: Sequence[RegisterTile]) -> NDArray[Any] | None:
     known = [tile.constant for tile in tiles if tile.constant is not None]
     if len(known) < len(tiles) or kind not in _FOLDS:
         return None
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return np.asarray(_FOLDS[kind](*known))
 
 

@@ -10,14 +10,13 @@ from luban.codegen.layout import choose_lanes
 from luban.codegen.registers import (
     RegisterTile,
     chunks,
-    constant_tile,
     rechunk,
     register_elem,
     scalar_tile,
     uniform_tile,
 )
-from luban.codegen.table import emitter_of
-from luban.codegen.writer import Value, Writer, type_text
+from luban.codegen.table import EMITTERS, emitter_of
+from luban.codegen.writer import Value, Writer
 from luban.core.errors import InternalError
 from luban.native.target import Target
 from luban.tile.function import Function, Module, Operation
@@ -81,7 +80,7 @@ class Emitter:
 
     def scalar(self, value: TileValue) -> Value:
         """The register of a scalar or pointer."""
-        return self.tile(value).scalar
+        return self.tile(value).parts[0]
 
     def result(
         self, operation: Operation, parts: Sequence[Value], lanes: int | None = None
@@ -110,8 +109,8 @@ class Emitter:
     def bind_tile(self, value: TileValue, found: RegisterTile) -> None:
         """Say what register tile a value is."""
         self.tiles[value] = found
-        if not value.type.shape and found.elem == "i64":
-            self.addresses.note(found.scalar)
+        if found.elem == "i64" and not found.shape:
+            self.addresses.note(found.parts[0])
 
     def part_types(self, value: TileValue) -> list[tuple[str, int]]:
         """(element, lanes) of the registers that `bind` wants for a value."""
@@ -130,12 +129,6 @@ class Emitter:
         """A scalar repeated to the shape of a type."""
         return uniform_tile(self.w, value, kind.shape, lanes)
 
-    def known(self, found: RegisterTile, lanes: int) -> RegisterTile:
-        """A tile of known numbers in chunks of `lanes`."""
-        if found.constant is None:
-            raise InternalError("a tile without known numbers was taken for a constant")
-        return constant_tile(self.w, found.elem, lanes, found.constant)
-
     # Structure
 
     def start_block(self, label: str) -> None:
@@ -146,14 +139,11 @@ class Emitter:
     def run(self, operations: Sequence[Operation]) -> None:
         """Emit operations in order."""
         for operation in operations:
-            found = emitter_of(operation.op)(operation.op, self, operation)
-            for value, result in zip(operation.results, found, strict=True):
+            op = operation.op
+            emit = EMITTERS.get(type(op)) or emitter_of(op)
+            for value, result in zip(operation.results, emit(op, self, operation), strict=True):
                 self.bind_tile(value, result)
 
     def out_of_line(self, symbol: str, text: str) -> None:
         """Add a function or table to the module, once."""
         self.context.parts.setdefault(symbol, text)
-
-    def signature(self, values: Sequence[TileValue]) -> list[str]:
-        """LLVM types of the registers of values, in order."""
-        return [type_text(*part) for value in values for part in self.part_types(value)]

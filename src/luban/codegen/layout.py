@@ -38,25 +38,24 @@ _ELEMENTWISE = (Binary, Bitcast, Cast, Fma, Select, Unary)
 def choose_lanes(function: Function, target: Target) -> dict[Value, int]:
     """Lanes for every tile of at least one axis that `function` mentions."""
     groups = _Groups()
-    for operation in function.operations():
+    operations = list(function.operations())
+    for operation in operations:
         for group in _alike(operation):
             groups.join(group)
-    for value in _values(function):
+    for value in _tiles(function.body.params):
         groups.find(value)
+    for operation in operations:
+        for value in operation.results:
+            if value.type.shape:
+                groups.find(value)
+        for region in operation.regions:
+            for value in _tiles(region.params):
+                groups.find(value)
     widest: dict[Value, int] = {}
     for value in groups.parent:
         root = groups.find(value)
         widest[root] = max(widest.get(root, 8), _bits(value))
     return {value: target.lanes(widest[groups.find(value)]) for value in groups.parent}
-
-
-def _values(function: Function) -> list[Value]:
-    found = list(function.body.params)
-    for operation in function.operations():
-        found += operation.results
-        for region in operation.regions:
-            found += region.params
-    return [value for value in found if not value.type.is_pointer]
 
 
 def _bits(value: Value) -> int:
@@ -120,11 +119,12 @@ class _Groups:
         self.parent: dict[Value, Value] = {}
 
     def find(self, value: Value) -> Value:
-        root = self.parent.setdefault(value, value)
-        while root is not self.parent[root]:
-            root = self.parent[root]
-        while self.parent[value] is not root:
-            self.parent[value], value = root, self.parent[value]
+        parent = self.parent
+        root = parent.setdefault(value, value)
+        while root is not parent[root]:
+            root = parent[root]
+        while parent[value] is not root:
+            parent[value], value = root, parent[value]
         return root
 
     def join(self, values: Sequence[Value]) -> None:

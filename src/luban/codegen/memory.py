@@ -8,7 +8,6 @@ masked gather or scatter under a mask that is not known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import NamedTuple
 
 from luban.codegen.elementwise import affine
@@ -101,6 +100,9 @@ class _Chunk(NamedTuple):
 
 _ZERO = Value("0", "i64")
 
+# Where an index of some axes is: what dynamic strides move it by, and static elements.
+_Place = tuple[tuple[Value, ...], int]
+
 
 def block_rows(
     f: Emitter,
@@ -112,34 +114,39 @@ def block_rows(
 ) -> list[_Run]:
     """The rows of a strided block: runs along the last axis, in row-major order."""
     dynamic = iter(strides)
-    axes: list[list[tuple[Value, int]]] = []  # for each index of an axis: (moved, static elements)
+    axes: list[list[_Place]] = []
     for axis, (extent, stride) in enumerate(zip(op.shape, op.strides, strict=True)):
         offsets = op.row_offsets[axis] if op.row_offsets else None
         if offsets is not None:
-            axes.append([(_ZERO, offset) for offset in offsets])
+            axes.append([((), offset) for offset in offsets])
         elif stride is not None:
-            axes.append([(_ZERO, i * stride) for i in range(extent)])
+            axes.append([((), i * stride) for i in range(extent)])
         else:
             step = next(dynamic)
-            steps = (Value(str(i), "i64") for i in range(extent))
-            axes.append([(f.addresses.multiply(step, i), 0) for i in steps])
+            steps = (f.addresses.multiply(step, Value(str(i), "i64")) for i in range(extent))
+            axes.append([((moved,) if moved.text != "0" else (), 0) for moved in steps])
     bases: dict[tuple[Value, ...], Address] = {}
 
-    def address(places: Sequence[tuple[Value, int]]) -> Address:
-        moved = tuple(value for value, _ in places if value is not _ZERO)
+    def address(place: _Place) -> Address:
+        moved, elements = place
         if moved not in bases:
             bases[moved] = _base(f, pointer, index, moved, size_bytes)
-        base = bases[moved]
-        return Address(base.pointer, base.offset_bytes + sum(n for _, n in places) * size_bytes)
+        base, offset = bases[moved]
+        return Address(base, offset + elements * size_bytes)
 
-    *leading, last = axes or [[(_ZERO, 0)]]
-    plain = not op.shape or (
-        op.strides[-1] is not None and not (op.row_offsets and op.row_offsets[-1])
-    )
-    if plain:
-        step_bytes = (op.strides[-1] or 0) * size_bytes if op.shape else 0
-        return [_Run(address(places), step_bytes, len(last)) for places in product(*leading)]
-    return [_listed([address((*places, place)) for place in last]) for places in product(*leading)]
+    places: list[_Place] = [((), 0)]
+    for axis_places in axes[:-1]:
+        places = [_further(place, other) for place in places for other in axis_places]
+    if not op.shape:
+        return [_Run(address(places[0]), 0, 1)]
+    stride = op.strides[-1]
+    if stride is not None and not (op.row_offsets and op.row_offsets[-1]):
+        return [_Run(address(place), stride * size_bytes, op.shape[-1]) for place in places]
+    return [_listed([address(_further(place, other)) for other in axes[-1]]) for place in places]
+
+
+def _further(place: _Place, other: _Place) -> _Place:
+    return place[0] + other[0], place[1] + other[1]
 
 
 def _base(
