@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import luban
 from luban.core.errors import LubanWarning
 from luban.core.settings import child_environment
-from luban.engine import artifact
+from luban.engine import artifact, artifact_writer
 from luban.native.cache import Cache, default_cache
 from tests.engine.models import (
     DATA,
@@ -100,7 +100,7 @@ def test_what_explains_a_model_from_the_cache_is_compiled_when_asked_for() -> No
 def test_many_weights_are_written_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifact, "_BACKGROUND_BYTES", 1)
+    monkeypatch.setattr(artifact_writer, "_BACKGROUND_BYTES", 1)
     path = saved(affine(4096), tmp_path)
     x = np.ones((1, 4096), np.float32)
     expected = luban.load(path)(x)

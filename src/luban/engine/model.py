@@ -12,11 +12,9 @@
 
 from __future__ import annotations
 
-import html
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -27,13 +25,15 @@ import numpy as np
 from luban.core.errors import InputError, LubanError, OptionError
 from luban.core.types import TensorType, Type
 from luban.engine.arrays import as_array
-from luban.engine.artifact import artifact_key, read_artifact, write_artifact
+from luban.engine.artifact import artifact_key, read_artifact
 from luban.engine.executor import Executor
 from luban.graph.bind import bind_inputs
 from luban.native.cache import default_cache
 from luban.native.target import default_target, named_target
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     import onnx
 
     from luban.engine.compilation import Compilation
@@ -172,7 +172,8 @@ class Model:
         """
         with self._lock:
             if self._workers is None:
-                self._workers = ThreadPoolExecutor(thread_name_prefix="luban-run")
+                futures = import_module("concurrent.futures")  # loads logging: not for a start
+                self._workers = futures.ThreadPoolExecutor(thread_name_prefix="luban-run")
         return self._workers.submit(self, *arrays, out=out, **named)
 
     def _ordered(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -227,15 +228,20 @@ class Model:
     def _repr_html_(self) -> str:
         """A table of inputs and outputs, for notebooks."""
         rows = "".join(
-            f"<tr><td>{kind}</td><td>{html.escape(info.name)}</td>"
-            f"<td><code>{html.escape(str(info.type))}</code></td></tr>"
+            f"<tr><td>{kind}</td><td>{_escaped(info.name)}</td>"
+            f"<td><code>{_escaped(str(info.type))}</code></td></tr>"
             for kind, infos in (("input", self.inputs), ("output", self.outputs))
             for info in infos
         )
         return (
-            f"<table><caption>Luban model {html.escape(self.name)}, "
+            f"<table><caption>Luban model {_escaped(self.name)}, "
             f"{self.num_threads} thread{'s' * (self.num_threads > 1)}</caption>{rows}</table>"
         )
+
+
+def _escaped(text: str) -> str:
+    """The text in HTML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _writeable(array: Any, info: TensorInfo) -> Array:
@@ -307,5 +313,6 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
         made._compilation = compilation
     else:
         # Not kept: its graphs hold every weight a second time, as it was before packing.
-        write_artifact(key, compilation.compiled, compilation.files, stored)
+        writer = import_module("luban.engine.artifact_writer")
+        writer.write_artifact(key, compilation.compiled, compilation.files, stored)
     return made
