@@ -8,7 +8,6 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -201,6 +200,12 @@ def compile_many(
             report("compiling", len(objects), len(objects) + 1)
             objects.append(compile_object(text, target))
         return objects
+    # It loads logging, and a process whose kernels are all in the cache has no use for either.
+    from concurrent.futures import (  # noqa: PLC0415 - a warm start must not load it
+        ThreadPoolExecutor,
+        as_completed,
+    )
+
     executor = ThreadPoolExecutor(workers, thread_name_prefix="luban-compile")
     try:
         jobs = [executor.submit(compile_object, text, target) for text in ir_texts]
