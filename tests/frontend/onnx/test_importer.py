@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,11 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from luban.core.errors import InputError, ModelError, ShapeError, UnsupportedError
+from luban.core.errors import InputError, LubanError, ModelError, ShapeError, UnsupportedError
 from luban.frontend.onnx import import_model
 from luban.graph.evaluate import evaluate
 from luban.graph.verify import verify
 from luban.ir.node import Node
+from tests.frontend.onnx.backend_cases import cases
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -113,6 +117,28 @@ def test_two_makers_of_one_value() -> None:
 def test_numbers_of_inputs_are_checked() -> None:
     with pytest.raises(ModelError, match=r"MatMul .* 1 inputs, expected 2"):
         import_model(model([node("MatMul", ["x"], ["y"])], [value("x", [1])], [value("y", None)]))
+
+
+def test_inputs_that_are_needed_are_not_left_out() -> None:
+    nodes = [node("MatMul", ["", "x"], ["y"])]
+    with pytest.raises(ModelError, match="input 0 is left out, but it is needed"):
+        import_model(model(nodes, [value("x", [1])], [value("y", None)]))
+    with pytest.raises(ModelError, match="0 inputs, expected 1 to more"):
+        import_model(model([node("Concat", [], ["y"], axis=0)], [], [value("y", None)]))
+
+
+def test_more_outputs_than_there_are() -> None:
+    nodes = [node("Relu", ["x"], ["y", "z"])]
+    with pytest.raises(ModelError, match="Relu has 2 outputs, expected 1"):
+        import_model(model(nodes, [value("x", [1])], [value("y", None)]))
+
+
+def test_what_the_standard_refuses_is_no_error_of_ours() -> None:
+    """Where a handler stumbles, ONNX's own inference says whether the model is at fault."""
+    nodes = [node("Reshape", ["x", "s"], ["y"])]
+    given = model(nodes, [value("x", [2]), value("s", [], INT64)], [value("y", None)])
+    with pytest.raises(ModelError, match=r"Reshape .*: given \(f32\[2\], i64\[\]\): "):
+        import_model(given)
 
 
 def test_wrong_attribute_kind() -> None:
@@ -385,3 +411,43 @@ def test_an_input_with_a_default_is_a_constant() -> None:
     graph = import_model(given).graph
     assert graph.parameter_names == ("x",)
     np.testing.assert_array_equal(evaluate(graph, [X])[0], X + np.array([1, 2, 3]))
+
+
+MUTATIONS = 300
+
+
+def mutated(given: onnx.ModelProto, random: Random) -> onnx.ModelProto:
+    """The model with one thing changed: an attribute, an input, a size, a type, the version."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(given)
+    proto = random.choice(changed.graph.node)
+    inputs = [v.type.tensor_type for v in changed.graph.input if v.type.HasField("tensor_type")]
+    match random.randrange(7):
+        case 0 if proto.attribute:
+            attribute = random.choice(proto.attribute)
+            attribute.i = random.choice([-1, 0, 99, 1 << 40])
+            if attribute.ints:
+                attribute.ints[random.randrange(len(attribute.ints))] = attribute.i
+        case 1 if proto.attribute:
+            del proto.attribute[random.randrange(len(proto.attribute))]
+        case 2 if proto.input:
+            del proto.input[random.randrange(len(proto.input))]
+        case 3 if proto.input:
+            proto.input[random.randrange(len(proto.input))] = ""
+        case 4 if inputs:
+            random.choice(inputs).elem_type = random.randrange(30)
+        case 5 if inputs:
+            random.choice(inputs).shape.dim.add().dim_value = random.choice([0, 1, 2, 1000])
+        case _:
+            changed.opset_import[0].version = random.randrange(1, 28)
+    return changed
+
+
+def test_damaged_models_give_errors_that_are_ours() -> None:
+    random = Random(0)
+    names = sorted(cases())
+    for _ in range(MUTATIONS):
+        given = mutated(cases()[random.choice(names)].model, random)
+        with warnings.catch_warnings(), suppress(LubanError):
+            warnings.simplefilter("ignore")
+            import_model(given)

@@ -95,7 +95,9 @@ def attend(
         wide = build.cast(build.dimension(size), "f32")
         root = build.cast(build.rsqrt(build.sqrt(wide)), element)
     else:
-        root = build.constant(math.sqrt(factor), element)
+        root = build.constant(math.sqrt(abs(factor)), element)
+        if factor < 0:
+            q = build.negative(q)
     raw = _products(build.multiply(q, root), build.multiply(k, root), (3, 3))
     capped = raw
     if softcap > 0:

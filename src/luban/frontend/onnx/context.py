@@ -67,6 +67,11 @@ class NodeContext:
         return self.proto.op_type
 
     @property
+    def domain(self) -> str:
+        """The operator's domain; "" for the standard's."""
+        return "" if self.proto.domain == "ai.onnx" else self.proto.domain
+
+    @property
     def num_outputs(self) -> Int:
         """How many results the node states; left-out ones in between count."""
         return len(self.proto.output)

@@ -6,11 +6,9 @@ survey of the whole model, unsupported forms of known ones by going on past them
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +35,7 @@ from luban.frontend.onnx.order import in_order
 from luban.frontend.onnx.run_time import run_time_step
 from luban.frontend.onnx.scope import Failed, Scope, Value, declared_types
 from luban.frontend.onnx.settling import with_settlers
+from luban.frontend.onnx.standard import check_inputs, refusal
 from luban.frontend.onnx.survey import survey
 from luban.frontend.onnx.value_types import SymbolNames, type_of, with_sizes
 from luban.graph import build
@@ -45,6 +44,16 @@ from luban.ir.node import Graph, Node, located
 __all__ = ["Imported", "Importer", "import_model"]
 
 ops.register_all()
+
+# What a handler raises that was given something it did not expect.
+_STUMBLES = (
+    ArithmeticError,
+    AttributeError,
+    InternalError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +285,9 @@ class Importer:
             raise _explained(error, proto, inputs, loc) from error
         except LubanError as error:
             raise error.located(loc) from None
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(
-                f"{proto.op_type} of ({_types(inputs)}): {error!r}", loc=loc
-            ) from error
         if len(results) < len(proto.output) and any(proto.output[len(results) :]):
-            raise InternalError(
-                f"{proto.op_type} gave {len(results)} of {len(proto.output)}", loc=loc
+            raise ModelError(
+                f"{proto.op_type} has {len(proto.output)} outputs, expected {len(results)}", loc=loc
             )
         for name, result in zip(proto.output, results, strict=False):
             if name:
@@ -315,7 +320,7 @@ class Importer:
             handler = registry.find(domain, proto.op_type, opset)
             if handler is not None:
                 given = _trimmed(inputs)
-                _check_count(handler, context, given)
+                check_inputs(handler, context, given)
                 return _as_tuple(handler(context, *given))
             body = self.functions.standard(domain, opset, context, inputs)
             if body is not None:
@@ -324,6 +329,15 @@ class Importer:
             if self.at_run_time:
                 raise
             return run_time_step(context, inputs, needed.results)
+        except _STUMBLES as error:
+            why = refusal(context, proto, inputs)
+            if why is not None:
+                raise context.wrong(f"given ({_types(inputs)}): {why}") from error
+            if isinstance(error, InternalError):
+                raise
+            raise InternalError(
+                f"{proto.op_type} of ({_types(inputs)}): {error!r}", loc=loc
+            ) from error
         raise context.unsupported("no translation")
 
     def call(
@@ -372,26 +386,6 @@ def _trimmed(inputs: Sequence[Node | None]) -> Sequence[Node | None]:
     while count and inputs[count - 1] is None:
         count -= 1
     return inputs[:count]
-
-
-@cache
-def _input_counts(handler: registry.Handler) -> tuple[int, int | None]:
-    """How many inputs a handler takes at least, and at most if there is a limit."""
-    parameters = list(inspect.signature(handler).parameters.values())[1:]
-    low = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in parameters)
-    has_limit = all(p.kind is not p.VAR_POSITIONAL for p in parameters)
-    return low, len(parameters) if has_limit else None
-
-
-def _check_count(
-    handler: registry.Handler, context: NodeContext, inputs: Sequence[Node | None]
-) -> None:
-    """Raises ModelError if the node has more or fewer inputs than its operator takes."""
-    low, high = _input_counts(handler)
-    if len(inputs) < low or (high is not None and len(inputs) > high):
-        upper = "more" if high is None else str(high)
-        wanted = str(low) if high == low else f"{low} to {upper}"
-        raise context.wrong(f"{len(inputs)} inputs, expected {wanted}")
 
 
 def _as_tuple(results: Node | Sequence[Node]) -> tuple[Node, ...]:

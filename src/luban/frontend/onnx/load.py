@@ -211,6 +211,7 @@ def _unpacked(
     raw: np.ndarray[Any, Any], bits: int, count: int, element: DType
 ) -> np.ndarray[Any, Any]:
     """Sub-byte elements, lowest bits first, one a byte."""
+    codes: np.ndarray[Any, Any]
     if bits == 6:  # four elements in three bytes
         digits = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
         codes = (digits << np.arange(bits, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)

@@ -12,8 +12,8 @@ import onnx
 
 from luban.core.types import Type
 from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
-from luban.frontend.onnx.value_types import SymbolNames, type_of, type_proto
-from luban.graph.ops.data import Constant
+from luban.frontend.onnx.standard import inferred_types
+from luban.frontend.onnx.value_types import SymbolNames, type_of
 from luban.ir.node import Node
 
 __all__ = ["STEP", "run_time_step"]
@@ -67,7 +67,7 @@ def _result_types(
 ) -> dict[int, Type] | None:
     """What the model, or else ONNX's inference, states about the results; all sizes are fresh."""
     declared = {i: t for i in used if (t := context.declared_type(i)) is not None and _has_rank(t)}
-    inferred = _inferred(context, proto, inputs) if len(declared) < len(used) else {}
+    inferred = inferred_types(context, proto, inputs) if len(declared) < len(used) else {}
     found: dict[int, Type] = {}
     for i in used:
         stated = declared.get(i) or inferred.get(proto.output[i])
@@ -89,22 +89,3 @@ def _open_type(stated: onnx.TypeProto, name: str, names: SymbolNames) -> Type:
         for dim in proto.tensor_type.shape.dim:
             dim.Clear()
     return type_of(proto, name, names)
-
-
-def _inferred(
-    context: NodeContext, proto: onnx.NodeProto, inputs: Sequence[Node | None]
-) -> dict[str, onnx.TypeProto]:
-    named = {name: x for name, x in zip(proto.input, inputs, strict=False) if x is not None}
-    graph = onnx.GraphProto(name="one_node", node=[proto])
-    for name, x in named.items():
-        graph.input.add(name=name, type=type_proto(x.type))
-        if isinstance(x.op, Constant) and x.op.value.array.size <= 64:
-            graph.initializer.append(onnx.numpy_helper.from_array(x.op.value.array, name))
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output if name)
-    opset = [onnx.helper.make_opsetid(d, v) for d, v in context.scope.opset.items()]
-    model = onnx.helper.make_model(graph, opset_imports=opset)
-    try:
-        result = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError):
-        return {}
-    return {v.name: v.type for v in result.graph.output if v.type.WhichOneof("value")}

@@ -230,6 +230,16 @@ def test_scan_carries_and_walks_backwards() -> None:
     np.testing.assert_array_equal(last, xs.sum(0))
 
 
+def test_scan_of_more_inputs_than_there_are() -> None:
+    text = """
+    main (float[t] xs) => (float[t] y) {
+      y = Scan<num_scan_inputs = 2, body = body (float x) => (float n) { n = Neg(x) }>(xs)
+    }
+    """
+    with pytest.raises(ModelError, match="num_scan_inputs is 2, expected 1 to 1"):
+        imported(text)
+
+
 def test_a_body_that_takes_another_number_of_values() -> None:
     text = COUNT.replace("(int64 i, bool c, float[3] t)", "(int64 i, bool c)").replace(
         "Add(t, x)", "Add(x, x)"

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from luban.core.errors import InputError, UnsupportedError
+from luban.core.errors import InputError, ModelError, UnsupportedError
 from luban.frontend.onnx import import_model
 from luban.graph.evaluate import evaluate
 from luban.graph.verify import verify
@@ -107,6 +107,11 @@ def test_joining_nothing() -> None:
     join = helper.make_node("ConcatFromSequence", ["u"], ["y"], axis=0)
     with pytest.raises(InputError, match="an empty sequence cannot be joined"):
         run(MAKE, *erase, join)
+
+
+def test_a_sequence_where_a_tensor_belongs() -> None:
+    with pytest.raises(ModelError, match=r"Add .*: given \(seq<f32\[2\]>, f32\[2\]\): "):
+        graph_of(MAKE, helper.make_node("Add", ["s", "a"], ["y"]))
 
 
 def test_optionals() -> None:

@@ -30,7 +30,11 @@ def attention(
         raise ctx.wrong("past_key and past_value must be given together")
     if num_valid is not None and past_key is not None:
         raise ctx.wrong("nonpad_kv_seqlen does not go with past_key and past_value")
-    is_flat = q.tensor.rank == 3
+    ranks = {x.tensor.rank for x in (q, k, v)}
+    if ranks not in ({3}, {4}):
+        given = ", ".join(str(x.type) for x in (q, k, v))
+        raise ctx.wrong(f"Q, K and V are {given}, expected 3 or 4 axes each")
+    is_flat = ranks == {3}
     if is_flat:
         q = split_heads(q, ctx.int("q_num_heads"))
         k, v = (split_heads(x, ctx.int("kv_num_heads")) for x in (k, v))

@@ -162,7 +162,7 @@ def _scalar(x: Node) -> Node:
 @op("Scan", since=9)
 def scan(ctx: NodeContext, *inputs: Node) -> tuple[Node, ...]:
     """The body on each slice of the scanned inputs, carrying states along."""
-    count = ctx.int("num_scan_inputs")
+    count = _num_scanned(ctx, inputs)
     states, scanned = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
     axes = ctx.ints("scan_input_axes", (0,) * count)
     directions = ctx.ints("scan_input_directions", (0,) * count)
@@ -180,7 +180,7 @@ def scan_batched(ctx: NodeContext, lengths: Node | None, *inputs: Node) -> tuple
     """Version 8: everything has a leading batch axis, and the scanned axis is the second."""
     if lengths is not None:
         raise ctx.unsupported("sequence_lens", "opset 9 Scan without it")
-    count = ctx.int("num_scan_inputs")
+    count = _num_scanned(ctx, inputs)
     directions = ctx.ints("directions", (0,) * count)
     num_states = len(inputs) - count
     rows = [
@@ -200,6 +200,13 @@ def scan_batched(ctx: NodeContext, lengths: Node | None, *inputs: Node) -> tuple
         outer, 0, (0,) * len(rows), (False,) * len(rows), (0,) * num_results, (False,) * num_results
     )
     return results_of(node(operation, *inputs))
+
+
+def _num_scanned(ctx: NodeContext, inputs: Sequence[Node]) -> int:
+    count = ctx.int("num_scan_inputs")
+    if not 1 <= count <= len(inputs):
+        raise ctx.wrong(f"num_scan_inputs is {count}, expected 1 to {len(inputs)}")
+    return count
 
 
 def _scan(

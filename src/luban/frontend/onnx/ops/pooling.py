@@ -128,6 +128,8 @@ def _averages(ctx: NodeContext, x: Node, geometry: Windows) -> Node:
 def lp_pool(ctx: NodeContext, x: Node) -> Node:
     """The p-norm of each window."""
     power = ctx.float("p", 2.0) if ctx.opset < 2 else float(ctx.int("p", 2))
+    if power == 0:
+        raise ctx.wrong("p is 0, expected another norm")
     wide = _powered(build.cast(x, build.accumulator_dtype(x)), power)
     result = _root(_windowed("sum", wide, _geometry(ctx, x)), power)
     return build.cast(result, x.tensor.dtype)

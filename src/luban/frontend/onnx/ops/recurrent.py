@@ -31,6 +31,9 @@ def _layer(
     num_gates: int,
 ) -> Layer:
     count = num_directions(ctx)
+    if any(x.tensor.rank != 3 for x in (x, weights, recurrent)):
+        given = ", ".join(str(x.type) for x in (x, weights, recurrent))
+        raise ctx.wrong(f"X, W and R are {given}, expected 3 axes each")
     if weights.tensor.shape[0] != count or recurrent.tensor.shape[0] != count:
         raise ctx.wrong(
             f"weights are {weights.tensor} and {recurrent.tensor}, expected {count} directions"

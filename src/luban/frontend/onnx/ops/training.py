@@ -12,8 +12,10 @@ __all__: list[str] = []
 _DOMAIN = "ai.onnx.preview.training"
 
 
-def _groups(tensors: tuple[Node, ...], kinds: int) -> list[tuple[Node, ...]]:
+def _groups(ctx: NodeContext, tensors: tuple[Node, ...], kinds: int) -> list[tuple[Node, ...]]:
     """x1, x2, g1, g2, .. as (x1, g1, ..), (x2, g2, ..)."""
+    if not tensors or len(tensors) % kinds:
+        raise ctx.wrong(f"{len(tensors)} tensors, expected {kinds} for each that is trained")
     count = len(tensors) // kinds
     return [tensors[i::count] for i in range(count)]
 
@@ -34,7 +36,7 @@ def _scaled(value: Node, x: Node) -> Node:
 def adagrad(ctx: NodeContext, rate: Node, steps: Node, *tensors: Node) -> tuple[Node, ...]:
     """x - rate * g / (sqrt(h + g * g) + epsilon), and the new h."""
     groups: list[tuple[Node, ...]] = []
-    for x, gradient, squares in _groups(tensors, 3):
+    for x, gradient, squares in _groups(ctx, tensors, 3):
         decay = build.multiply(_scaled(steps, x), ctx.float("decay_factor", 0.0))
         current = build.divide(_scaled(rate, x), build.add(decay, 1))
         gradient = _regularised(ctx, gradient, x)
@@ -50,7 +52,7 @@ def adam(ctx: NodeContext, rate: Node, steps: Node, *tensors: Node) -> tuple[Nod
     """One step of Adam, and the new running averages of the gradient and its square."""
     alpha, beta = ctx.float("alpha", 0.9), ctx.float("beta", 0.999)
     groups: list[tuple[Node, ...]] = []
-    for x, gradient, first, second in _groups(tensors, 4):
+    for x, gradient, first, second in _groups(ctx, tensors, 4):
         gradient = _regularised(ctx, gradient, x)
         first = _blend(first, gradient, alpha)
         second = _blend(second, build.multiply(gradient, gradient), beta)
@@ -77,7 +79,7 @@ def momentum(ctx: NodeContext, rate: Node, steps: Node, *tensors: Node) -> tuple
     """x moved along the running gradient, plain or looking ahead, and the new gradient."""
     alpha, beta = ctx.float("alpha"), ctx.float("beta")
     groups: list[tuple[Node, ...]] = []
-    for x, gradient, velocity in _groups(tensors, 3):
+    for x, gradient, velocity in _groups(ctx, tensors, 3):
         gradient = _regularised(ctx, gradient, x)
         first = build.less_equal(_scaled(steps, x), 0)
         share = build.select(first, build.lift(1.0, x), build.lift(beta, x))
