@@ -201,7 +201,7 @@ def compile_many(
             objects.append(compile_object(text, target))
         return objects
     # It loads logging, and a process whose kernels are all in the cache has no use for either.
-    from concurrent.futures import (  # noqa: PLC0415 - a warm start must not load it
+    from concurrent.futures import (  # noqa: PLC0415 - keeps warm starts light
         ThreadPoolExecutor,
         as_completed,
     )
