@@ -10,11 +10,12 @@ from luban.engine.executor import Executor
 from luban.engine.kernels import Kernels, build_kernels, registers_of
 from luban.engine.pipeline import PassReport, optimise
 from luban.engine.prepare import once_bodies, prepare_graph
-from luban.engine.recurrence import copies_for, scans_of
 from luban.engine.program import Program, build_program
+from luban.engine.recurrence import copies_for, scans_of
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
-from luban.ir.node import Graph, Node
+from luban.graph.size_rules import size_rules
+from luban.ir.node import Graph
 from luban.native.cache import Cache, default_cache
 from luban.native.target import Target, default_target
 from luban.native.threads import available_threads
@@ -82,6 +83,7 @@ def compile_graph(
     programs: dict[Graph, Program] = {}
     for g in reversed(graphs):  # inner ones first
         programs[g] = build_program(g, kernels.linked, kernels.declined, programs)
+        programs[g].rules = size_rules(graph if g is optimised else g)
         executors[g] = Executor(programs[g], threads, run)
     _compute_once(bodies, [executors[g].program for g in graphs[:-1]], executors[prepared])
     return Compiled(

@@ -15,6 +15,7 @@ import numpy as np
 
 from luban.core import dims
 from luban.core.errors import InputError
+from luban.core.size_rules import check_sizes
 from luban.core.types import TensorType
 from luban.engine.fast import FastCall, fast_call
 from luban.engine.plan import StagePlan, plan_stage, symbols_of
@@ -89,7 +90,8 @@ class Executor:
 
         out   for each output an array to write it to, or None
 
-        Raises InputError for shapes that do not fit.
+        Raises InputError for shapes that do not fit the inputs, ShapeError for those that do not
+        fit together.
         """
         with self._lock:
             runner = self._free.pop() if self._free else _Runner(self)
@@ -236,6 +238,7 @@ class _Runner:
         plans = self.plans[number]
         plan = plans.get(key)
         if plan is None:
+            check_sizes(self.program.rules, sizes)
             native = [step for step in stage.steps if not isinstance(step, HostStep)]
             threads = self.executor.num_threads
             plan = plan_stage(native, stage.escaping, sizes, self.arena, threads)

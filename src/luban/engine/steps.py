@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from luban.core.dims import DimLike
+from luban.core.size_rules import SizeRule
 from luban.core.types import Type
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Program:
     outputs: tuple[Value, ...] = ()
     steps: list[Step] = field(default_factory=list)
     once: dict[Graph, Value] = field(default_factory=dict)  # filled in at load
+    rules: tuple[SizeRule, ...] = ()  # between sizes: kernels rely on them
 
     @property
     def stages(self) -> list[list[Step]]:

@@ -191,14 +191,25 @@ def _block_index(
     return tuple(index)
 
 
+def _nothing(op: Gather, x: Array, batch: Sequence[int], kept: Sequence[int]) -> Array:
+    """A gather without elements: nothing is read, so it does not matter where."""
+    places = dict(zip(op.offset_axes, kept, strict=True))
+    rest = iter(batch)
+    rank = len(batch) + len(kept)
+    return np.empty([places[i] if i in places else next(rest) for i in range(rank)], x.dtype)
+
+
 def _gather(op: Gather, operands: list[Array], context: Context) -> Array:
     x, indices = operands[0], widened(operands[1])
     sizes = resolved(op.slice_sizes, context)
+    dropped = {*op.collapsed_axes, *op.operand_batching_axes}
+    kept = [size for axis, size in enumerate(sizes) if axis not in dropped]
+    if 0 in kept or 0 in indices.shape[:-1]:
+        return _nothing(op, x, indices.shape[:-1], kept)
     if any(count > size for count, size in zip(sizes, x.shape, strict=True)):
         raise ShapeError(f"slices of {list(sizes)} do not fit an operand of {list(x.shape)}")
     batching = (op.operand_batching_axes, op.indices_batching_axes)
     places = _places(indices, op.start_index_map, batching, x.ndim)
-    dropped = {*op.collapsed_axes, *op.operand_batching_axes}
     indexed = [
         a for a in range(x.ndim) if places[a] is not None or sizes[a] != x.shape[a] or a in dropped
     ]
