@@ -140,3 +140,11 @@ def test_division_by_a_constant(name: str, divisor: int) -> None:
     b.store(y, N, b.binary("rem", value, by))
     data = interesting(name, N)
     check(b.finish(), [data, np.zeros(2 * N, data.dtype)])
+
+
+def test_comparing_constants_with_nan_is_quiet() -> None:
+    b = FunctionBuilder("constants")
+    y = b.pointer("y", "bool")
+    left, right = b.full((4,), float("nan"), "f32"), b.full((4,), 1.0, "f32")
+    b.store(y, 0, b.compare("lt", left, right))
+    check(b.finish(), [np.ones(4, np.bool_)])

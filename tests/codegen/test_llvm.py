@@ -225,3 +225,14 @@ def test_without_fma_a_product_and_a_sum() -> None:
         run_compiled(b.finish(), [data, result], 1, plain)
         np.testing.assert_array_equal(result[:16], data * data + data)
         np.testing.assert_allclose(result[16:], np.exp(data), rtol=3e-7)
+
+
+def test_index_sums_that_become_displacements_need_no_addition() -> None:
+    b = FunctionBuilder("offsets")
+    x, y, n = b.pointer("x", "f32"), b.pointer("y", "f32"), b.scalar("n")
+    for i in range(5):
+        b.store(y, n + i, b.load(x, (n + i) * 3))
+    text = emit(b.finish(), host_target())
+    body = text[: text.index("\n}")]
+    assert " add " not in body
+    assert body.count("mul i64") == 1

@@ -17,6 +17,35 @@ __all__ = ["Addresses"]
 _WRAP = 1 << 64
 
 
+class Sum(Value):
+    """base + constant, an i64 whose addition is written only where its text is asked for.
+
+    Most sums end up as the displacement of an address and need no instruction. What outlives its
+    block (a value that flows into a phi node) must go through `Addresses.plain` first.
+    """
+
+    addresses: Addresses
+    base: Value
+    constant: int
+
+    @staticmethod
+    def of(addresses: Addresses, base: Value, constant: int) -> Sum:
+        """base + constant."""
+        result = Sum(f"{base.text}+{constant}", "i64", 0)
+        result.addresses, result.base, result.constant = addresses, base, constant
+        return result
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        """The register that holds the sum here."""
+        return self.addresses.plain(self).text
+
+    @property
+    def is_constant(self) -> bool:
+        """Never: a sum has a register in it."""
+        return False
+
+
 class Addresses:
     """Writes index arithmetic of one function.
 
@@ -25,14 +54,14 @@ class Addresses:
     >>> addresses = Addresses(w)
     >>> i = w.argument("i", "i64")
     >>> j = addresses.multiply(addresses.add(i, Value("3", "i64")), Value("8", "i64"))
-    >>> base, offset = addresses.split(j)
-    >>> offset, w.lines[-2]
-    (24, '  %v2 = mul i64 %i, 8')
+    >>> addresses.split(j)
+    (Value(text='%v1', elem='i64', lanes=0), 24)
+    >>> j.text, w.lines
+    ('%v2', ['entry:', '  %v1 = mul i64 %i, 8', '  %v2 = add i64 %v1, 24'])
     """
 
     def __init__(self, writer: Writer) -> None:
         self.w = writer
-        self._sums: dict[str, tuple[Value, int]] = {}  # text -> (base, constant)
         self._depths: dict[str, int] = {}
         self._slots: list[Lines] = []  # one in front of each open loop
         self._known: list[dict[tuple[str, ...], Value]] = [{}]  # one a loop depth
@@ -56,12 +85,16 @@ class Addresses:
 
     def note(self, value: Value) -> None:
         """Remember at what loop depth a scalar is computed."""
+        if isinstance(value, Sum):
+            return
         self._depths.setdefault(value.text, len(self._slots))
 
     def _depth(self, value: Value) -> int:
-        if value.text[0] != "%":
+        if value.is_constant:
             return 0
         here = len(self._slots)
+        if isinstance(value, Sum):
+            value = value.base
         return min(self._depths.get(value.text, here), here)  # a loop's results are seen outside it
 
     def _once(self, opcode: str, elem: str, a: Value, b: Value) -> Value:
@@ -86,21 +119,26 @@ class Addresses:
 
     def split(self, value: Value) -> tuple[Value | None, int]:
         """(base, constant) with value = base + constant; base is None for a constant."""
+        if isinstance(value, Sum):
+            return value.base, value.constant
         if value.text[0] != "%":
             return None, int(value.text)
-        return self._sums.get(value.text, (value, 0))
+        return value, 0
 
     def join(self, base: Value | None, constant: int) -> Value:
         """base + constant as a value."""
         if base is not None and constant == 0:
             return base
         constant = (constant + _WRAP // 2) % _WRAP - _WRAP // 2
-        number = Value(str(constant), "i64")
         if base is None:
-            return number
-        result = self._once("add", "i64", base, number)
-        self._sums[result.text] = (base, constant)
-        return result
+            return Value(str(constant), "i64")
+        return Sum.of(self, base, constant)
+
+    def plain(self, value: Value) -> Value:
+        """The value as a register or constant, its addition written here if it was not yet."""
+        if not isinstance(value, Sum):
+            return value
+        return self._once("add", "i64", value.base, Value(str(value.constant), "i64"))
 
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""

@@ -85,7 +85,7 @@ class _Counted:
 def emit_for(op: For, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """Static trip counts up to `unroll` become straight code; others a loop and what remains."""
     (body,) = operation.regions
-    lower, upper, step = (f.scalar(value) for value in operation.operands[:3])
+    lower, upper, step = (f.addresses.plain(f.scalar(v)) for v in operation.operands[:3])
     carried = [
         part
         for param, value in zip(body.params[1:], operation.operands[3:], strict=True)
@@ -99,7 +99,7 @@ def emit_for(op: For, f: Emitter, operation: Operation) -> Sequence[RegisterTile
     else:
         if op.unroll > 1:
             ahead = f.addresses.multiply(step, Value(str(op.unroll - 1), "i64"))
-            last = f.addresses.subtract(upper, ahead)
+            last = f.addresses.plain(f.addresses.subtract(upper, ahead))
             lower, carried = counted.loop(lower, last, carried, op.unroll, runs=False)
         _, carried = counted.loop(lower, upper, carried, 1, runs=False)
     return _results(f, operation, carried)

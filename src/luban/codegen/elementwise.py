@@ -347,7 +347,7 @@ def _affine_compare(
     if low < -(1 << 30) or high > 1 << 30:
         return None
     w = f.w
-    if left[0].text == "0" or (left[0].is_constant and right[0].is_constant):
+    if left[0] == Value("0", "i64") or (left[0].is_constant and right[0].is_constant):
         limit = f.addresses.subtract(right[0], left[0])
     else:
         limit = w.intrinsic("ssub.sat", right[0], left[0])

@@ -95,7 +95,10 @@ class Emitter:
 
     def canonical(self, value: TileValue, given: TileValue) -> Sequence[Value]:
         """Parts of `given` in the form that `value`, to which it flows, is kept in."""
-        return self.tile_in(given, self.lanes(value)).parts
+        found = self.tile_in(given, self.lanes(value))
+        if found.elem == "i64" and not found.shape:
+            return (self.addresses.plain(found.parts[0]),)
+        return found.parts
 
     def bind(self, value: TileValue, parts: Sequence[Value]) -> None:
         """Say that these registers, in the chosen chunks, hold `value`."""

@@ -124,7 +124,7 @@ def block_rows(
         else:
             step = next(dynamic)
             steps = (f.addresses.multiply(step, Value(str(i), "i64")) for i in range(extent))
-            axes.append([((moved,) if moved.text != "0" else (), 0) for moved in steps])
+            axes.append([(() if moved == _ZERO else (moved,), 0) for moved in steps])
     bases: dict[tuple[Value, ...], Address] = {}
 
     def address(place: _Place) -> Address:
