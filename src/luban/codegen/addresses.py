@@ -36,7 +36,7 @@ class Sum(Value):
         return result
 
     @property
-    def text(self) -> str:  # type: ignore[override]
+    def text(self) -> str:
         """The register that holds the sum here."""
         return self.addresses.plain(self).text
 
