@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from luban.core.errors import ModelError, UnsupportedError
+from luban.core.errors import LubanError, ModelError, UnsupportedError
 from luban.frontend.onnx import import_model
 from luban.frontend.onnx.load import ELEMENT_TYPES, Source, element_type, load_model
 
@@ -94,6 +96,25 @@ def test_every_truncation_is_refused() -> None:
             continue
         # What is left out is the part after the graph: the operator set.
         pytest.fail(f"{length} of {len(whole)} bytes were taken for a model")
+
+
+def test_names_that_are_no_text() -> None:
+    weights = numpy_helper.from_array(np.ones(4, np.float32), "w")
+    content = model_adding(weights).SerializeToString()
+    damaged = content.replace(b"Add", b"\xff\xff\xff")
+    assert "is no UTF-8 text" in refusal(lambda: import_model(damaged))
+
+
+def test_damaged_bytes_give_errors_that_are_ours() -> None:
+    random = Random(0)
+    weights = numpy_helper.from_array(np.ones(4, np.float32), "w")
+    whole = model_adding(weights).SerializeToString()
+    for _ in range(500):
+        damaged = bytearray(whole)
+        for _ in range(random.randrange(1, 4)):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        with suppress(LubanError):
+            import_model(bytes(damaged))
 
 
 def test_external_data_is_mapped(tmp_path: Path) -> None:

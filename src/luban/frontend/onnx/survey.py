@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
 
-from luban.core.errors import LubanError
+from luban.core.errors import LubanError, ModelError
 from luban.frontend.onnx import registry
 from luban.frontend.onnx.functions import Functions, has_standard_body, schema_of
 from luban.frontend.onnx.load import element_type
@@ -34,7 +34,10 @@ class Missing:
 
 
 def survey(model: onnx.ModelProto) -> list[Missing]:
-    """Every node of the model without a translation, those in sub-graphs and functions included."""
+    """Every node of the model without a translation, those in sub-graphs and functions included.
+
+    Raises ModelError for names that are no text: protobuf hands them out as bytes.
+    """
     functions = Functions(model.functions)
     opset = {("" if e.domain == "ai.onnx" else e.domain): e.version for e in model.opset_import}
     found = list(_graph(model.graph, "", opset or {"": 1}, functions, {}))
@@ -56,6 +59,8 @@ def _graph(
     types = dict(outer)
     types |= {v.name: _type_text(v.type) for v in (*graph.value_info, *graph.input, *graph.output)}
     types |= {t.name: _text(t.data_type, list(t.dims)) for t in graph.initializer}
+    values = (*graph.input, *graph.output, *graph.initializer)
+    _check_texts((v.name for v in values), path or graph.name)
     yield from _nodes(graph.node, path, opset, functions, types)
 
 
@@ -67,6 +72,8 @@ def _nodes(
     types: Mapping[str, str],
 ) -> Iterator[Missing]:
     for index, proto in enumerate(nodes):
+        texts = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        _check_texts(texts, f"{path} node {index}")
         name = proto.name or f"{proto.op_type}_{index}"
         place = f"{path}/{name}" if path else name
         domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -78,6 +85,15 @@ def _nodes(
         for attribute in proto.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from _graph(attribute.g, place, opset, functions, types)
+
+
+def _check_texts(texts: Iterable[object], place: str) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError(
+                f"{place}: the name {text!r} is no UTF-8 text",
+                hint="the file is damaged: download or export it again",
+            )
 
 
 def _is_known(domain: str, proto: onnx.NodeProto, opset: int, functions: Functions) -> bool:
