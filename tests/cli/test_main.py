@@ -38,7 +38,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flags_of(command: str) -> set[str]:
-    parser, _ = entry._parser()
+    parser, _ = entry.parser_and_modules()
     (commands,) = (a for a in parser._actions if a.dest == "command")
     assert commands.choices is not None
     sub: Any = dict(commands.choices)[command]

@@ -10,6 +10,7 @@ from onnx import helper
 
 import luban
 from luban.core.errors import InputError, OptionError
+from luban.native.target import host_target
 from tests.engine.models import DATA, INT64, affine, affine_answer, model_of, saved, value
 
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
@@ -214,6 +215,12 @@ def test_passes_can_be_left_out() -> None:
     assert "simplify" not in {report.name for report in left.compiled.reports}
     with pytest.raises(OptionError, match="unknown pass no_such_pass"):
         luban.compile(affine(), without=["no_such_pass"])
+
+
+def test_a_target_that_cannot_run_here_is_refused() -> None:
+    other = "neon" if host_target().architecture == "x86_64" else "avx2"
+    with pytest.raises(OptionError, match=f"target '{other}' is for other machines: this one"):
+        luban.compile(affine(), target=other)
 
 
 def test_shapes_in_place_of_the_declared_ones() -> None:

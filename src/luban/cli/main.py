@@ -17,7 +17,7 @@ from typing import Any
 
 from luban import __version__
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "parser_and_modules"]
 
 # Each is a module of this folder with SUMMARY, add_arguments(parser) and execute(arguments) -> int.
 COMMANDS = ("run", "check", "inspect", "explain", "bench", "doctor", "cache")
@@ -25,7 +25,8 @@ COMMANDS = ("run", "check", "inspect", "explain", "bench", "doctor", "cache")
 _BAD_INPUT, _BROKEN, _INTERRUPTED = 2, 1, 130
 
 
-def _parser() -> tuple[argparse.ArgumentParser, dict[str, Any]]:
+def parser_and_modules() -> tuple[argparse.ArgumentParser, dict[str, Any]]:
+    """The parser of all commands, and the module of each."""
     parser = argparse.ArgumentParser(
         prog="luban",
         description="Compile AI models, run them, and prove the answers.",
@@ -47,7 +48,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser, modules = _parser()
+    parser, modules = parser_and_modules()
     chosen = parser.parse_args(arguments)
     # Imported late: even the exception tree is not needed for --help.
     from luban.core.errors import InternalError, LubanError

@@ -29,7 +29,7 @@ from luban.engine.artifact import artifact_key, read_artifact
 from luban.engine.executor import Executor
 from luban.graph.bind import bind_inputs
 from luban.native.cache import default_cache
-from luban.native.target import default_target, named_target
+from luban.native.target import default_target, host_target, named_target
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -280,7 +280,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     threads  threads of one call; default LUBAN_NUM_THREADS or the CPUs this process may use
     without  names of passes to leave out, as `luban explain` lists them
     shapes   input name -> sizes (numbers or symbol names), in place of the declared ones
-    target   code generation target; default LUBAN_TARGET or this machine
+    target   code generation target that this machine can run; default LUBAN_TARGET or the machine
     cache    whether a file that was compiled before may come from the cache, without a compiler;
              False also keeps what `compiled` gives at hand, at the price of its memory
 
@@ -290,6 +290,12 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     if threads is not None and threads < 1:
         raise OptionError(f"threads={threads}, expected at least 1")
     chosen = default_target() if target is None else named_target(target)
+    if not chosen.runs_here:
+        raise OptionError(
+            f"target {chosen.name!r} is for other machines: this one, {host_target().cpu}, "
+            "cannot run its code",
+            hint="leave the target out; luban doctor shows this machine's features",
+        )
     given = dict(shapes or {})
     stored = default_cache()
     name = Path(model).name if isinstance(model, str | os.PathLike) else ""
