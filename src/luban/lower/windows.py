@@ -1,13 +1,16 @@
 """Windows that slide over images with channels last: depthwise convolution and pooling.
 
-Vector lanes run along channels. A tile of output pixels is kept in registers; each input pixel is
-loaded once and goes to every output pixel whose window covers it, so each output takes its window
-in row-major order. Tiles whose windows all lie inside the image load without masks.
+Vector lanes run along channels. A tile is some output pixels of one line, with their sums in
+registers: for each line of the window (those outside the image are left out) each input pixel is
+loaded once and goes to every output pixel whose window covers it. So each output takes its window
+in row-major order. Where a tile's windows leave the image sideways, straight code that leaves out
+the pixels outside takes its place: nothing is masked, and padding is never multiplied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from luban.core import dims
@@ -22,7 +25,7 @@ from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
-from luban.lower.row_tiles import RowTiles, Tile, few_heights
+from luban.lower.row_tiles import RowTiles, Tile, few_heights, split_rows
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
@@ -30,9 +33,9 @@ from luban.tile.expr import Expr
 __all__ = ["lower_window"]
 
 _WORK = 1 << 16  # steps of windows that one program should take
-# By number of registers: lines and rows of output pixels, and how many weights are kept beside
-# them. The weights of larger windows are read where they are used.
-_TILES = {32: (2, 4, 12), 16: (1, 4, 0)}
+_PIXELS = 8  # of a line whose sums are in registers
+_WEIGHTS = 5  # of a line of the window that are kept beside them; more are read where they are used
+_WAYS = 6  # in which tiles leave the image that get straight code
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,8 @@ def lower_window(name: str, body: Graph, registers: Registers) -> Kernel:
         while lanes > 4 and plan.channels % lanes:
             lanes //= 2
         lanes = lanes if plan.channels % lanes == 0 else most
-    lines, rows, kept = _TILES[registers.count]
-    epilogue = Epilogue(scope, nest, reduction, lines * rows * lanes)
-    over_lines = RowTiles(plan.line.count, lines, few_heights(lines))
-    over_rows = RowTiles(plan.row.count, rows, few_heights(rows))
-    return _Writer(b, scope, plan, epilogue, over_lines, over_rows, lanes, kept).kernel()
+    epilogue = Epilogue(scope, nest, reduction, _PIXELS * lanes)
+    return _Writer(b, scope, plan, epilogue, lanes).kernel()
 
 
 def _plan(reduction: Reduction) -> _Plan:
@@ -151,25 +151,16 @@ class _Writer:
     """Writes the loops of one window."""
 
     def __init__(
-        self,
-        b: FunctionBuilder,
-        scope: Scope,
-        plan: _Plan,
-        epilogue: Epilogue,
-        lines: RowTiles,
-        rows: RowTiles,
-        lanes: int,
-        kept_weights: int,
+        self, b: FunctionBuilder, scope: Scope, plan: _Plan, epilogue: Epilogue, lanes: int
     ) -> None:
         self.b = b
         self.scope = scope
         self.plan = plan
         self.epilogue = epilogue
         self.lanes = lanes
-        self.kept_weights = kept_weights
         self.ragged = not isinstance(plan.channels, int) or plan.channels % lanes != 0
-        self.lines = lines
-        self.rows = rows
+        self.lines = RowTiles(plan.line.count, 1)
+        self.rows = RowTiles(plan.row.count, _PIXELS, few_heights(_PIXELS))
         self.vectors = dims.ceil_div(plan.channels, lanes)
 
     def kernel(self) -> Kernel:
@@ -183,153 +174,225 @@ class _Writer:
         scope.place[0] = image
         start, _, _ = scope.linear(offset_of(plan.image))
         first = channel_block * vectors_each
-        last = b.min(first + vectors_each, scope.size(self.vectors))
+        channels = (first, b.min(first + vectors_each, scope.size(self.vectors)))
         zero = b.constant(0)
         for lines in self.lines.spans(scope, line_block, lines_each):
             with b.for_(lines.first, lines.last, 1) as over_lines, scope.inner():
                 line = lines.row(over_lines.index)
+                here = start + line * scope.size(offset_of(plan.image).coefficient(plan.line.place))
+                taps = self._inside(plan.line, line)
                 for rows in self.rows.spans(scope, zero, 1 << 30):
                     with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
-                        row = rows.row(over_rows.index)
-                        tile = Tile(line, row, lines.height, rows.height)
-                        self._tile(start, tile, first, last)
+                        tile = Tile(line, rows.row(over_rows.index), 1, rows.height)
+                        self._tile(here, tile, taps, channels)
                         over_rows.yield_()
                 over_lines.yield_()
         grid = dims.num_elements((plan.batch, channel_blocks, line_blocks))
-        note = f"tiles of {self.lines.tallest} x {self.rows.tallest} pixels, {self.lanes} channels"
+        note = f"tiles of {self.rows.tallest} pixels, {self.lanes} channels"
         return Kernel(b.finish_module(), tuple(scope.arguments), grid, (note,))
 
     def _grain(self) -> tuple[int, int]:
-        """Vectors of channels and tiles of lines of one program."""
+        """Vectors of channels, and lines, of one program."""
         count = self.plan.row.count
-        one = (count if isinstance(count, int) else 32) * self.lines.tallest * self.plan.taps
-        wanted = max(_WORK // max(one * self.lanes, 1), 1)
+        one = (count if isinstance(count, int) else 32) * self.plan.taps * self.lanes
+        wanted = max(_WORK // max(one, 1), 1)
         if not isinstance(self.vectors, int):
             return wanted, 1
         return min(wanted, max(self.vectors, 1)), max(wanted // max(self.vectors, 1), 1)
 
-    def _tile(self, start: Expr, tile: Tile, first: Expr, last: Expr) -> None:
-        """All channels of one tile, with masks only if its windows leave the image."""
-        b, scope, plan = self.b, self.scope, self.plan
-        corner = [
-            place * axis.stride - scope.size(axis.low)
-            for place, axis in ((tile.line, plan.line), (tile.row, plan.row))
-        ]
-        inside = b.constant(True, "bool")
-        for begin, axis, count in zip(
-            corner, (plan.line, plan.row), (tile.num_lines, tile.num_rows), strict=True
-        ):
-            if axis.low != 0:
-                inside = b.binary("and", inside, begin >= 0)
-            if axis.low != 0 or axis.high != 0:
-                end = begin + axis.reach(count)
-                inside = b.binary("and", inside, end <= scope.size(axis.extent))
-        with b.if_(inside) as branch:
-            with branch.then(), scope.inner():
-                self._channels(start, tile, first, last, None)
-            with branch.otherwise(), scope.inner():
-                self._channels(start, tile, first, last, corner)
+    def _inside(self, axis: _Axis, place: Expr) -> _Taps:
+        """The places of the window at an output place that lie in the image."""
+        b, scope, step = self.b, self.scope, axis.dilation
+        if axis.low == 0 and axis.high == 0:
+            return b.constant(0), b.constant(axis.window)
+        begin = place * axis.stride - scope.size(axis.low)
+        lower = (b.max(0 - begin, 0) + (step - 1)) // step
+        upper = (b.max(scope.size(axis.extent) - begin, 0) + (step - 1)) // step
+        return b.min(lower, axis.window), b.min(upper, axis.window)
+
+    def _tile(self, start: Expr, tile: Tile, lines: _Taps, channels: tuple[Expr, Expr]) -> None:
+        """All channels of one tile: straight code for each way in which it leaves the image."""
+        b, scope, axis = self.b, self.scope, self.plan.row
+        form = offset_of(self.plan.image)
+        start = start + tile.row * scope.size(form.coefficient(axis.place))
+        borders, every = _borders(axis, self.rows, tile.num_rows)
+        begin = tile.row * axis.stride - scope.size(axis.low)
+        before = b.max(0 - begin, 0)
+        after = b.max(begin + axis.reach(tile.num_rows) - scope.size(axis.extent), 0)
+
+        def choose(left: Sequence[tuple[int, int]]) -> None:
+            if not left:
+                self._pixel_by_pixel(start, tile, lines, channels)
+                return
+            (missing, behind), *others = left
+            if every and not others:
+                self._channels(start, tile, lines, channels, missing, behind)
+                return
+            same = b.binary("and", before.eq(missing), after.eq(behind))
+            with b.if_(same) as branch:
+                with branch.then(), scope.inner():
+                    self._channels(start, tile, lines, channels, missing, behind)
+                with branch.otherwise(), scope.inner():
+                    choose(others)
+
+        choose(borders)
 
     def _channels(
-        self, start: Expr, tile: Tile, first: Expr, last: Expr, corner: list[Expr] | None
-    ) -> None:
-        b, scope, plan = self.b, self.scope, self.plan
-        form = offset_of(plan.image)
-        start = start + tile.line * scope.size(form.coefficient(plan.line.place))
-        start = start + tile.row * scope.size(form.coefficient(plan.row.place))
-        guards = None if corner is None else self._guards(tile, corner)
-        with b.for_(first, last, 1) as loop, scope.inner():
-            channel = loop.index * self.lanes
-            mask = b.arange(self.lanes) < scope.size(plan.channels) - channel
-            sums = self._sums(start + channel, channel, tile, guards, mask if self.ragged else None)
-            columns = Columns(
-                plan.channel_axis, channel, self.lanes, 1, plan.channels,
-                None if self.ragged else True,
-            )  # fmt: skip
-            rows = tile.rows(scope, plan.line.place, plan.row.place)
-            self.epilogue.store([[total] for total in sums], rows, columns)
-            loop.yield_()
-
-    def _guards(self, tile: Tile, corner: list[Expr]) -> dict[tuple[int, int], Expr]:
-        """Whether each input pixel under the tile is in the image."""
-        b, scope, plan = self.b, self.scope, self.plan
-        inside: list[dict[int, Expr]] = []
-        for begin, axis, count in zip(
-            corner, (plan.line, plan.row), (tile.num_lines, tile.num_rows), strict=True
-        ):
-            known: dict[int, Expr] = {}
-            for place in range(axis.reach(count)):
-                here = begin + place
-                known[place] = b.binary("and", here >= 0, here < scope.size(axis.extent))
-            inside.append(known)
-        return {
-            (y, x): b.binary("and", inside[0][y], inside[1][x])
-            for y in inside[0]
-            for x in inside[1]
-        }
-
-    def _sums(
         self,
         start: Expr,
-        channel: Expr,
         tile: Tile,
-        guards: Mapping[tuple[int, int], Expr] | None,
+        lines: _Taps,
+        channels: tuple[Expr, Expr],
+        before: int,
+        after: int,
+    ) -> None:
+        """A tile of whose input pixels the first `before` and the last `after` are outside."""
+        pixels = range(before, self.plan.row.reach(tile.num_rows) - after)
+        with self._over_channels(channels) as (channel, mask):
+            sums = [self._empty()] * tile.num_rows
+            with self.b.for_(*lines, 1, carried=sums) as loop, self.scope.inner():
+                here = start + channel + self._step(self.plan.line, loop.index)
+                totals = list(loop.carried)
+                self._line(totals, here, self._weights(channel, loop.index, mask), pixels, mask)
+                loop.yield_(*totals)
+            self._store(list(loop.results), tile, channel)
+
+    def _line(
+        self,
+        totals: list[Expr],
+        start: Expr,
+        weights: _Weights,
+        pixels: Iterable[int],
         mask: Expr | None,
-    ) -> list[Expr]:
-        """What the windows of each output pixel of the tile add up to (or their extreme)."""
-        b, plan, wide = self.b, self.plan, self.epilogue.accumulator
-        empty = empty_value(plan.kind, wide)
-        sums = [b.full((self.lanes,), empty, wide)] * (tile.num_lines * tile.num_rows)
-        line_step, row_step = self._step(plan.line), self._step(plan.row)
-        held: dict[tuple[int, int], Expr] = {}
-        for (y, x), users in self._uses(tile).items():
-            guard = mask
-            if guards is not None:
-                inside = b.broadcast(guards[y, x], (self.lanes,))
-                guard = inside if mask is None else b.binary("and", inside, mask)
-            place = start + line_step * y + row_step * x
-            pointer = self.scope.pointer(plan.image)
-            other = None if guard is None or empty == 0 else empty
-            pixel = b.cast(b.load(pointer, place, (self.lanes,), mask=guard, other=other), wide)
-            for number, tap in users:
-                if plan.weights is None:
-                    sums[number] = maths.apply(b, COMBINE[plan.kind], (sums[number], pixel))
-                    continue
-                weight = held.get(tap)
-                if weight is None:
-                    weight = self._weight(plan.weights, tap, channel, mask)
-                    if plan.taps <= self.kept_weights:
-                        held[tap] = weight
-                sums[number] = b.fma(pixel, weight, sums[number])
-        return sums
+    ) -> None:
+        """Add what one line of the window covers: each input pixel goes to all its windows."""
+        axis = self.plan.row
+        step = self._element(axis)
+        for place in pixels:
+            users = [
+                (number, tap)
+                for number in range(len(totals))
+                for tap in range(axis.window)
+                if number * axis.stride + tap * axis.dilation == place
+            ]
+            if users:
+                pixel = self._pixel(start + step * place, mask)
+                for number, tap in users:
+                    totals[number] = self._combined(totals[number], pixel, weights(tap))
 
-    def _uses(self, tile: Tile) -> dict[tuple[int, int], list[tuple[int, tuple[int, int]]]]:
-        """For each input pixel in row-major order: (output pixel, place in its window)."""
-        line, row = self.plan.line, self.plan.row
-        uses: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = {}
-        for number, (i, j) in enumerate(tile.places()):
-            for ky in range(line.window):
-                for kx in range(row.window):
-                    pixel = (i * line.stride + ky * line.dilation,
-                             j * row.stride + kx * row.dilation)  # fmt: skip
-                    uses.setdefault(pixel, []).append((number, (ky, kx)))
-        return dict(sorted(uses.items()))
+    def _pixel_by_pixel(
+        self, start: Expr, tile: Tile, lines: _Taps, channels: tuple[Expr, Expr]
+    ) -> None:
+        """Any tile: one output pixel after the other, over the part of its window inside."""
+        b, scope, plan = self.b, self.scope, self.plan
+        along = scope.size(offset_of(plan.image).coefficient(plan.row.place))
+        with b.for_(0, tile.num_rows, 1) as over_pixels, scope.inner():
+            one = Tile(tile.line, tile.row + over_pixels.index, 1, 1)
+            taps = self._inside(plan.row, one.row)
+            with self._over_channels(channels) as (channel, mask):
+                begin = start + channel + over_pixels.index * along
+                with b.for_(*lines, 1, carried=[self._empty()]) as down, scope.inner():
+                    here = begin + self._step(plan.line, down.index)
+                    weights = self._weights(channel, down.index, mask)
+                    with b.for_(*taps, 1, carried=down.carried) as across:
+                        pixel = self._pixel(here + self._step(plan.row, across.index), mask)
+                        weight = weights(across.index)
+                        across.yield_(self._combined(across.carried[0], pixel, weight))
+                    down.yield_(*across.results)
+                self._store(list(down.results), one, channel)
+            over_pixels.yield_()
 
-    def _step(self, axis: _Axis) -> Expr:
+    @contextmanager
+    def _over_channels(self, channels: tuple[Expr, Expr]) -> Iterator[tuple[Expr, Expr | None]]:
+        """A loop over vectors of channels: (first channel, which lanes are channels)."""
+        b = self.b
+        with b.for_(*channels, 1) as loop, self.scope.inner():
+            channel = loop.index * self.lanes
+            mask = None
+            if self.ragged:
+                mask = b.arange(self.lanes) < self.scope.size(self.plan.channels) - channel
+            yield channel, mask
+            loop.yield_()
+
+    def _store(self, sums: list[Expr], tile: Tile, channel: Expr) -> None:
+        plan = self.plan
+        full = None if self.ragged else True
+        columns = Columns(plan.channel_axis, channel, self.lanes, 1, plan.channels, full)
+        rows = tile.rows(self.scope, plan.line.place, plan.row.place)
+        self.epilogue.store([[total] for total in sums], rows, columns)
+
+    def _empty(self) -> Expr:
+        wide = self.epilogue.accumulator
+        return self.b.full((self.lanes,), empty_value(self.plan.kind, wide), wide)
+
+    def _combined(self, total: Expr, pixel: Expr, weight: Expr | None) -> Expr:
+        if weight is not None:
+            return self.b.fma(pixel, weight, total)
+        return maths.apply(self.b, COMBINE[self.plan.kind], (total, pixel))
+
+    def _pixel(self, place: Expr, mask: Expr | None) -> Expr:
+        pointer = self.scope.pointer(self.plan.image)
+        found = self.b.load(pointer, place, (self.lanes,), mask=mask)
+        return self.b.cast(found, self.epilogue.accumulator)
+
+    def _element(self, axis: _Axis) -> Expr:
         """Elements from one input place to the next along an axis."""
-        if axis is _NO_AXIS:
-            return self.b.constant(0)
         along = offset_of(self.plan.image).coefficient(axis.tap)
         return self.scope.size(dims.floor_div(along, axis.dilation))
 
-    def _weight(self, load: Ref, tap: tuple[int, int], channel: Expr, mask: Expr | None) -> Expr:
-        b, scope, plan = self.b, self.scope, self.plan
-        form = offset_of(load)
-        place = scope.size(form.constant) + channel * scope.size(
-            form.coefficient(plan.channel_axis)
-        )
-        for axis, step in zip((plan.line, plan.row), tap, strict=True):
-            place = place + scope.size(form.coefficient(axis.tap)) * step
-        strides = [scope.size(form.coefficient(plan.channel_axis))]
-        found = b.load(scope.pointer(load), place, (self.lanes,), strides, mask=mask)
-        return b.cast(found, self.epilogue.accumulator)
+    def _step(self, axis: _Axis, tap: Expr) -> Expr:
+        """Elements to a place in the window."""
+        return tap * self.scope.size(offset_of(self.plan.image).coefficient(axis.tap))
+
+    def _weights(self, channel: Expr, line: Expr, mask: Expr | None) -> _Weights:
+        """The weights of one line of the window; each that is known by number is loaded once."""
+        load = self.plan.weights
+        if load is None:
+            return lambda _: None
+        b, scope, form = self.b, self.scope, offset_of(load)
+        stride = scope.size(form.coefficient(self.plan.channel_axis))
+        start = channel * stride + line * scope.size(form.coefficient(self.plan.line.tap))
+        start = start + scope.size(form.constant)
+        along = scope.size(form.coefficient(self.plan.row.tap))
+        held: dict[int, Expr] = {}
+
+        def weight(tap: int | Expr) -> Expr:
+            if isinstance(tap, int) and tap in held:
+                return held[tap]
+            place = start + along * tap
+            found = b.load(scope.pointer(load), place, (self.lanes,), [stride], mask=mask)
+            found = b.cast(found, self.epilogue.accumulator)
+            if isinstance(tap, int) and self.plan.row.window <= _WEIGHTS:
+                held[tap] = found
+            return found
+
+        return weight
+
+
+_Taps = tuple[Expr, Expr]  # first place of the window inside, and the one behind the last
+_Weights = Callable[[int | Expr], Expr | None]
+
+
+def _borders(axis: _Axis, rows: RowTiles, height: int) -> tuple[list[tuple[int, int]], bool]:
+    """((pixels outside before, after) of tiles of this height, the commonest first; all of them?).
+
+    A tile of known place leaves the image in a known way. Places known at run time only get the
+    ways that are usual; windows of tiles that leave the image in another way go pixel by pixel.
+    """
+    if isinstance(axis.count, int) and isinstance(axis.extent, int) and isinstance(axis.low, int):
+        found: dict[tuple[int, int], int] = {}
+        row = 0
+        for tall, tiles in split_rows(axis.count, rows.limit):
+            for _ in range(tiles):
+                begin = row * axis.stride - axis.low
+                after = begin + axis.reach(tall) - axis.extent
+                if tall == height:
+                    key = (max(-begin, 0), max(after, 0))
+                    found[key] = found.get(key, 0) + 1
+                row += tall
+        ways = sorted(found, key=lambda key: -found[key])
+        return [w for w in ways if sum(w) < axis.reach(height)][:_WAYS], len(ways) <= _WAYS
+    ends = {0, *(high - i for i in range(axis.stride) if isinstance(high := axis.high, int))}
+    starts = {0, axis.low} if isinstance(axis.low, int) else {0}
+    usual = [(a, b) for a in starts for b in ends if min(a, b) == 0 and max(a, b) >= 0]
+    return sorted(usual, key=sum), False
