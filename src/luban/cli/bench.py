@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from luban.cli.options import add_compile_options, add_input_options, compiled_model, given_inputs
@@ -29,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Time them; exit code 1 if an engine failed."""
+    from pathlib import Path
+
     from luban.core.errors import OptionError
     from luban.engine.bench import bench, check_engines
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import warnings
@@ -23,6 +22,8 @@ def note(text: str) -> None:
 def emit(document: Mapping[str, Any], as_json: bool, text: Callable[[], Iterator[str]]) -> None:
     """Print the document as JSON, or the lines of `text`."""
     if as_json:
+        import json
+
         print(json.dumps(document, indent=2, default=str))
     else:
         for line in text():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from luban.cli.options import add_compile_options, add_input_options, compiled_model, given_inputs
@@ -34,7 +33,7 @@ def execute(arguments: argparse.Namespace) -> int:
     outputs = model(feeds)
     run_s = time.perf_counter() - before
     if arguments.output is not None:
-        _save(Path(arguments.output), outputs)
+        _save(arguments.output, outputs)
     lines = [_line(name, value, arguments.values) for name, value in outputs.items()]
     document = {
         "model": model.name,
@@ -83,13 +82,15 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _save(path: Path, outputs: dict[str, Any]) -> None:
+def _save(path: str, outputs: dict[str, Any]) -> None:
     """All arrays, whole or not at all."""
+    from pathlib import Path
+
     import numpy as np
 
     from luban.cli.files import written_whole
 
     arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
-    with written_whole(path) as file:
+    with written_whole(Path(path)) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes names for options
     note(f"outputs are in {path}")
