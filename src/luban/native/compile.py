@@ -15,7 +15,7 @@ from llvmlite.binding import ffi
 
 from luban.core.errors import InternalError, LubanWarning
 from luban.core.progress import report
-from luban.native.target import Target
+from luban.native.target import Target, host_target
 from luban.native.threads import available_threads
 
 __all__ = [
@@ -143,9 +143,14 @@ def llvm_version() -> str:
 
 
 @functools.cache
-def _initialise() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+def _initialise(foreign: bool) -> None:
+    """Make LLVM ready for this machine, or for every architecture: that takes 10 MB more."""
+    if foreign:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # inline assembly, for the host only
 
 
@@ -163,7 +168,7 @@ def target_machine(target: Target) -> Any:
     """LLVM's TargetMachine for `target`; one a thread, as it must not be shared between threads."""
     held = _machines.held
     if target not in held:
-        _initialise()
+        _initialise(target.architecture != host_target().architecture)
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu,
             features=target.features,
