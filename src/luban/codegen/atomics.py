@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from luban.codegen.emitter import Emitter
 from luban.codegen.memory import Address, gather_addresses
-from luban.codegen.narrow import from_memory, memory_bytes, to_memory
+from luban.codegen.narrow import from_memory, to_memory
 from luban.codegen.registers import RegisterTile, lanes_of, memory_elem
 from luban.codegen.table import emits
 from luban.codegen.writer import Value
@@ -71,7 +71,7 @@ def _update(f: Emitter, kind: str, dtype: DType, pointer: Value, value: Value) -
     w.write_deferred()
     old = w.result(
         f"atomicrmw {opcode} ptr {pointer.text}, {stored.typed} monotonic, "
-        f"align {memory_bytes(dtype)}",
+        f"align {dtype.size_bytes}",
         elem,
     )
     return from_memory(w, dtype, w.bitcast(old, memory_elem(dtype)))

@@ -8,7 +8,7 @@ from luban.codegen import narrow
 from luban.codegen.elementwise import elementwise
 from luban.codegen.emitter import Emitter
 from luban.codegen.integers import clamp
-from luban.codegen.registers import RegisterTile, register_elem
+from luban.codegen.registers import RegisterTile, memory_elem, register_elem
 from luban.codegen.table import emits
 from luban.codegen.writer import BITS, Value, Writer
 from luban.core.dtypes import DTYPES, DType
@@ -33,7 +33,7 @@ def emit_bitcast(op: Bitcast, f: Emitter, operation: Operation) -> Sequence[Regi
 
     def convert(x: Value) -> Value:
         stored = narrow.to_memory(w, source, x)
-        return narrow.from_memory(w, to, w.bitcast(stored, narrow.memory_elem(to)))
+        return narrow.from_memory(w, to, w.bitcast(stored, memory_elem(to)))
 
     return elementwise(f, operation, convert)
 

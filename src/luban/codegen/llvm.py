@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from luban.codegen import atomics, casts, control, matrix, memory, shapes
 from luban.codegen.emitter import Emitter, ModuleContext
-from luban.codegen.narrow import from_memory, memory_bytes
+from luban.codegen.narrow import from_memory
 from luban.codegen.registers import memory_elem
 from luban.codegen.writer import Value, Writer
 from luban.core.errors import InternalError
@@ -75,7 +75,7 @@ def _scratch_layout(module: Module) -> tuple[dict[Operation, int], int]:
                 align = max(operation.op.align, _SCRATCH_ALIGN)
                 end = -(-end // align) * align
                 offsets[operation] = end
-                end += operation.op.count * memory_bytes(operation.op.dtype)
+                end += operation.op.count * operation.op.dtype.size_bytes
     return offsets, -(-end // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
 
 

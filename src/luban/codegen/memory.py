@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from luban.codegen.elementwise import affine
 from luban.codegen.emitter import Emitter
-from luban.codegen.narrow import from_memory, memory_bytes, to_memory
+from luban.codegen.narrow import from_memory, to_memory
 from luban.codegen.registers import (
     DeferredParts,
     RegisterTile,
@@ -164,7 +164,7 @@ def _base(
 def gather_addresses(f: Emitter, operation: Operation) -> list[Address]:
     """The address of every element of pointer[offsets], the first two operands."""
     pointer, offsets = f.scalar(operation.operands[0]), f.tile(operation.operands[1])
-    size_bytes = memory_bytes(operation.operands[0].type.pointee)
+    size_bytes = operation.operands[0].type.pointee.size_bytes
     form = affine(offsets)
     if form is not None:
         base, constant = f.addresses.advance(pointer, form[0], size_bytes)
@@ -211,9 +211,7 @@ def emit_load(op: Load, f: Emitter, operation: Operation) -> Sequence[RegisterTi
     """A strided block."""
     dynamic = op.num_dynamic_strides
     pointer, index, *strides = (f.scalar(v) for v in operation.operands[: 2 + dynamic])
-    rows = block_rows(
-        f, op, pointer, index, strides, memory_bytes(operation.operands[0].type.pointee)
-    )
+    rows = block_rows(f, op, pointer, index, strides, operation.operands[0].type.pointee.size_bytes)
     return _load(f, operation, rows, 2 + dynamic, op.align or 1)
 
 
@@ -232,8 +230,8 @@ def _load(
     lanes = f.lanes(operation.result)
     rest = [f.tile_in(value, lanes) for value in operation.operands[first:]]
     mask = rest[0] if rest else None
-    pieces = _chunked(rows, lanes, mask, align, memory_bytes(dtype))
-    small = len(pieces) == len(rows) > 1 and rows[0].size * memory_bytes(dtype) <= 8
+    pieces = _chunked(rows, lanes, mask, align, dtype.size_bytes)
+    small = len(pieces) == len(rows) > 1 and rows[0].size * dtype.size_bytes <= 8
     if mask is None and small:  # a column of numbers, or of the few bytes that `Dot4` takes
         column = DeferredParts(f.w, len(pieces), lambda i: _load_chunk(f, dtype, pieces[i], None))
         return (RegisterTile(register_elem(dtype), kind.shape, lanes, column),)
@@ -257,7 +255,7 @@ def _load(
 
 def _load_chunk(f: Emitter, dtype: DType, piece: _Chunk, other: Value | None) -> Value:
     w = f.w
-    elem, elem_bytes = memory_elem(dtype), memory_bytes(dtype)
+    elem, elem_bytes = memory_elem(dtype), dtype.size_bytes
     lanes = piece.size if piece.size > 1 else 0
     missing = other or w.number(0, Value("", register_elem(dtype), lanes))
     if piece.mask is not None:
@@ -319,7 +317,7 @@ def _load_windows(f: Emitter, elem: str, elem_bytes: int, run: _Run) -> Value:
 def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Value:
     """Masked-off lanes touch nothing. A scalar is a vector of one, which LLVM makes a branch."""
     w = f.w
-    elem, elem_bytes = memory_elem(dtype), memory_bytes(dtype)
+    elem, elem_bytes = memory_elem(dtype), dtype.size_bytes
     lanes = piece.size
     mask = _as_vector(f, piece.mask)
     kind = type_text(elem, lanes)
@@ -395,9 +393,7 @@ def emit_store(op: Store, f: Emitter, operation: Operation) -> Sequence[Register
     dynamic = op.num_dynamic_strides
     pointer, index = (f.scalar(v) for v in operation.operands[:2])
     strides = [f.scalar(v) for v in operation.operands[3 : 3 + dynamic]]
-    rows = block_rows(
-        f, op, pointer, index, strides, memory_bytes(operation.operands[0].type.pointee)
-    )
+    rows = block_rows(f, op, pointer, index, strides, operation.operands[0].type.pointee.size_bytes)
     return _store(f, operation, rows, 3 + dynamic, op.align or 1)
 
 
@@ -416,7 +412,7 @@ def _store(
     lanes = f.lanes(value)
     source = f.tile_in(value, lanes)
     mask = f.tile_in(operation.operands[first], lanes) if len(operation.operands) > first else None
-    pieces = _chunked(rows, lanes, mask, align, memory_bytes(dtype))
+    pieces = _chunked(rows, lanes, mask, align, dtype.size_bytes)
     stored: dict[Value, Value] = {}
     for piece, part in zip(pieces, source.parts, strict=True):
         if piece.mask is not None and piece.mask.text in ("false", "splat (i1 false)"):
@@ -429,7 +425,7 @@ def _store(
 
 def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
     w = f.w
-    elem_bytes = memory_bytes(dtype)
+    elem_bytes = dtype.size_bytes
     lanes = piece.size
     run = piece.is_vector(elem_bytes)
     if piece.mask is None:
@@ -468,7 +464,7 @@ def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
 def emit_prefetch(op: Prefetch, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """A hint for one cache line."""
     pointer, index = (f.scalar(value) for value in operation.operands)
-    size_bytes = memory_bytes(operation.operands[0].type.pointee)
+    size_bytes = operation.operands[0].type.pointee.size_bytes
     where = f.addresses.displace(*f.addresses.advance(pointer, index, size_bytes))
     f.w.call_void(
         "llvm.prefetch.p0", where, tail=f", i32 {int(op.write)}, i32 {op.locality}, i32 1"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from luban.codegen.registers import memory_elem
 from luban.codegen.writer import Value, Writer
 from luban.core.dtypes import DType
 
@@ -210,11 +209,3 @@ def _encode_power(w: Writer, bits: Value, magnitude: Value, nan: Value, saturate
     positive = w.compare("sgt", bits, w.number(0, bits))
     code = w.select(positive, code, w.number(0 if saturate else 0xFF, bits))
     return w.select(nan, w.number(0xFF, bits), code)
-
-
-def memory_bytes(dtype: DType) -> int:
-    """Bytes of one element in memory."""
-    return max(1, dtype.size_bytes)
-
-
-__all__ += ["memory_bytes", "memory_elem"]
