@@ -23,6 +23,7 @@ from luban.tile.expr import Expr
 __all__ = ["Scope", "lower_nest"]
 
 _WORK = 16384  # elements that one program should touch: long enough to pay for its claim
+_TINY = 8  # lanes that are not worth a vector
 _LANE_CHUNK = 4096  # a longer row is cut over several programs
 _REDUCE_TILE = {
     "sum": "sum",
@@ -244,15 +245,20 @@ class _Writer:
         self.width = self._width(vector_bytes)
 
     def _lane_group(self) -> Group | None:
-        """The axis with the cheapest accesses: contiguous or repeated loads and stores, and not tiny."""
+        """The axis with the cheapest accesses: contiguous or repeated, and not tiny.
+
+        Where the last axis is tiny (colours of a pixel), the one before it may be better.
+        """
+        tiny = any(isinstance(g.size, int) and g.size < _TINY for g in self.nest.kept[-1:])
         candidates = [*self.nest.kept[-1:], *self.nest.reduced[-1:]]
+        candidates += self.nest.kept[-2:-1] if tiny and not self.nest.reduced else []
         forms = [r.offset for r in self.needed if r.kind == "load" and r.offset is not None]
         stores = [w.offset for w in self.nest.writes]
 
         def score(group: Group) -> tuple[int, int]:
             steps = [f.coefficient(group.axis) for f in (*forms, *stores)]
             good = sum(1 if step in (0, 1) else -2 for step in steps)
-            wide = 0 if isinstance(group.size, int) and group.size < 8 else 1
+            wide = 0 if isinstance(group.size, int) and group.size < _TINY else 1
             return wide, good
 
         return max(candidates, key=score, default=None)

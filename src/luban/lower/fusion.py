@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from luban.core.registers import Registers
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import ReduceWindow
+from luban.graph.ops.structure import Transpose
 from luban.ir.node import Graph, Op
 from luban.lower.emit import lower_nest
 from luban.lower.gemm import lower_panel_product
 from luban.lower.kernel import Kernel
 from luban.lower.trace import Declined
+from luban.lower.transposes import lower_transpose
 from luban.lower.windows import lower_window
 
 __all__ = ["TEMPLATES", "lower_fusion"]
@@ -38,5 +41,8 @@ def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
                 return TEMPLATES[type(n.op)](name, body, registers)
             except Declined as reason:
                 notes.append(f"{n.op.name} as a plain loop nest: {reason}")
+    if any(isinstance(n.op, Transpose) for n in body.nodes()):
+        with suppress(Declined):  # what is more than a copy is no matter for explain
+            return lower_transpose(name, body, registers)
     kernel = lower_nest(name, body, registers.vector_bytes)
     return replace(kernel, notes=(*kernel.notes, *notes))
