@@ -60,6 +60,12 @@ def image() -> Node:
     return p("x", "n", 3, 8, 8)
 
 
+def test_a_parameter_without_use_stays() -> None:
+    x, idle = image(), p("idle", "n")
+    after = laid_out(Graph("g", (x, idle), (convolve(x, 8),)))
+    assert after.parameters == (x, idle)
+
+
 def test_a_product_reads_panels() -> None:
     x = p("x", "n", 20)
     graph = Graph("dot", (x,), (g.matmul(x, g.constant(np.ones((20, 40)), "f32")),))

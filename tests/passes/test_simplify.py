@@ -80,6 +80,11 @@ DECLINES: list[tuple[str, Callable[[], Node], str]] = [
     ("power_one_two", lambda: g.power(X, 0.5), "sqrt(-0.0) is -0.0"),
     ("reduce_ones", lambda: g.reduce("sum", g.reshape(X, (3, 1, 4)), [1]), "-0.0 into 0.0"),
     ("cast_there_and_back", lambda: g.cast(g.cast(X, "f16"), "f32"), "f16 does not hold every f32"),
+    (
+        "concatenate_one",
+        lambda: g.concatenate([g.full((0, 4), 0.0, "f32"), p("s", 3, "n")], 0),
+        "states a size",
+    ),
 ]
 STAYS: list[Callable[[], Node]] = [
     lambda: g.multiply(X, 2.0),
@@ -110,9 +115,7 @@ def assert_same_bits(before: Graph, after: Graph) -> None:
 
 
 @pytest.mark.parametrize(("name", "build", "op"), FIRES)
-def test_the_rule_fires_and_keeps_every_bit(
-    name: str, build: Callable[[], Node], op: str
-) -> None:
+def test_the_rule_fires_and_keeps_every_bit(name: str, build: Callable[[], Node], op: str) -> None:
     graph = graph_of(build())
     after, effects = rewrite(graph, RULES)
     assert effects.applied[name] >= 1
@@ -143,5 +146,7 @@ def test_every_rule_has_a_case_where_it_fires() -> None:
 @given(random_graphs())
 def test_simplify_keeps_the_meaning_of_random_graphs(graph: Graph) -> None:
     arrays = [np.linspace(a, b, 16, dtype=np.float32).reshape(4, 4) for a, b in ((-1, 1), (2, -2))]
-    for a, b in zip(evaluate(graph, arrays), evaluate(rewrite(graph, RULES)[0], arrays), strict=True):
+    for a, b in zip(
+        evaluate(graph, arrays), evaluate(rewrite(graph, RULES)[0], arrays), strict=True
+    ):
         np.testing.assert_array_equal(a, b)

@@ -41,7 +41,7 @@ def channels_last(graph: Graph, registers: Registers) -> tuple[Graph, list[Decis
     if not any(isinstance(n.op, Convolution) for n in order):
         return graph, []
     images = _Images(registers)
-    for n in order:
+    for n in dict.fromkeys((*graph.parameters, *order)):  # a parameter may have no use
         images.add(n)
     results = tuple(images.plain(r) for r in graph.results)
     parameters = tuple(images.plain(p) for p in graph.parameters)

@@ -260,16 +260,15 @@ def slice_chain(n: Node) -> Node | None:
 
 
 @rule(Concatenate)
-def concatenate_one(n: Node) -> Node | None:
+def concatenate_one(n: Node) -> Node | Decline | None:
     """A concatenation with one operand that is not empty -> that operand"""
     op = n.op
     assert isinstance(op, Concatenate)
     full = [x for x in n.operands if x.tensor.shape[op.axis] != 0]
-    if len(full) == 1:
-        return full[0]
-    if 1 < len(full) < len(n.operands):
-        return build.concatenate(full, op.axis)
-    return None
+    if not full or len(full) == len(n.operands):
+        return None
+    made = full[0] if len(full) == 1 else build.concatenate(full, op.axis)
+    return made if made.type == n.type else Decline("what is empty states a size")
 
 
 @rule(Pad)
