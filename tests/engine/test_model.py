@@ -1,5 +1,6 @@
 """The public API: inputs and outputs in all their forms, and what is refused."""
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,27 @@ def test_concurrent_calls_with_other_shapes(model: luban.Model) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_memory_stays_flat_over_random_shapes(model: luban.Model) -> None:
+    generator = np.random.default_rng(0)
+
+    def calls(count: int) -> None:
+        for batch in generator.integers(0, 300, count):
+            x = np.ones((int(batch), 8), np.float32)
+            for _ in range(2):
+                model(x)
+
+    calls(500)
+    before = _resident_bytes()
+    calls(3000)
+    assert _resident_bytes() - before < 2 << 20
 
 
 def test_an_input_that_is_an_output_is_copied() -> None:

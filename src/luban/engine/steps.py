@@ -39,7 +39,7 @@ SubRunner = Callable[["Graph", Sequence[Any], dict[str, int]], tuple[Any, ...]]
 HostCall = Callable[[Sequence[Any], dict[str, int], SubRunner], Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LinkedKernel:
     """Machine code of one fusion: where it starts, what to bind, how many programs to run.
 
@@ -53,7 +53,7 @@ class LinkedKernel:
     num_programs: DimLike
     scratch_bytes: int
     library: Library
-    code: bytes = field(default=b"", repr=False, compare=False)
+    code: bytes = field(default=b"", repr=False)
 
 
 @dataclass(slots=True, eq=False)
