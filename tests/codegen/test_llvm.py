@@ -236,3 +236,13 @@ def test_index_sums_that_become_displacements_need_no_addition() -> None:
     body = text[: text.index("\n}")]
     assert " add " not in body
     assert body.count("mul i64") == 1
+
+
+@pytest.mark.parametrize("name", ["conv/1:0", "größe", "a b", '"', "back\\slash", "1st", "x.y"])
+def test_any_name_is_a_symbol(name: str) -> None:
+    b = FunctionBuilder(name)
+    x = b.pointer("x", "f32")
+    b.store(x, b.program_id(), 2.0)
+    data = np.zeros(3, np.float32)
+    run_compiled(b.finish(), [data], 3)
+    np.testing.assert_array_equal(data, 2.0)

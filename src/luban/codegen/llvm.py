@@ -9,6 +9,8 @@ cache key.
 
 from __future__ import annotations
 
+import re
+
 from luban.codegen import atomics, casts, control, matrix, memory, shapes
 from luban.codegen.emitter import Emitter, ModuleContext
 from luban.codegen.narrow import from_memory
@@ -43,7 +45,7 @@ def emit(program: Module | Function, target: Target, *, range_entry: bool = Fals
       ...fmul <8 x float>...
     """
     module = Module.of(program)
-    symbols = {function.name: f"{function.name}.program" for function in module.functions}
+    symbols = {f.name: _quoted(f"{f.name}.program") for f in module.functions}
     offsets, total = _scratch_layout(module)
     context = ModuleContext(target, module, symbols, offsets)
     texts = [_function(context, function) for function in module.functions]
@@ -53,6 +55,18 @@ def emit(program: Module | Function, target: Target, *, range_entry: bool = Fals
     attributes = f"attributes #0 = {{ {target.function_attributes} }}"
     declarations = "\n".join(sorted(context.declarations.values()))
     return "\n\n".join([*texts, *context.parts.values(), declarations, attributes]) + "\n"
+
+
+def _quoted(symbol: str) -> str:
+    r"""A symbol as LLVM's text takes it: bare, or quoted with the odd bytes in hexadecimal.
+
+    >>> print(_quoted("gemm_6x64"), _quoted("a b"))
+    gemm_6x64 "a\20b"
+    """
+    if re.fullmatch(r"[A-Za-z$._-][\w$.-]*", symbol, re.ASCII):
+        return symbol
+    escaped = (chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:02X}" for b in symbol.encode())
+    return f'"{"".join(escaped)}"'
 
 
 def scratch_bytes(program: Module | Function) -> int:
@@ -162,9 +176,8 @@ def _entry(context: ModuleContext, total: int) -> str:
     symbol = context.symbols[context.module.entry]
     w.line(f"call void @{symbol}({', '.join(v.typed for v in given)})")
     w.line("ret void")
-    return w.text(
-        f"define void @{context.module.entry}(ptr %args, i64 %program_id, i64 %thread_id) #0"
-    )
+    name = _quoted(context.module.entry)
+    return w.text(f"define void @{name}(ptr %args, i64 %program_id, i64 %thread_id) #0")
 
 
 def _range_entry(context: ModuleContext, total: int) -> str:
@@ -183,5 +196,5 @@ def _range_entry(context: ModuleContext, total: int) -> str:
     w.branch(w.compare("slt", following, high), "loop", "end")
     w.start_block("end")
     w.line("ret void")
-    name = f"{context.module.entry}_range"
+    name = _quoted(f"{context.module.entry}_range")
     return w.text(f"define void @{name}(ptr %args, i64 %lo, i64 %hi, i64 %thread_id) #0")
