@@ -12,6 +12,7 @@ from luban.core.types import Type
 from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.scope import Failed, Scope, declared_types
 from luban.frontend.onnx.settling import with_settlers
+from luban.frontend.onnx.size_checks import with_size_checks
 from luban.graph import build
 from luban.ir.node import Graph, Node
 
@@ -75,17 +76,18 @@ def read_body(
         for value, type_ in zip(proto.input, types, strict=True)
     ]
     scope.values.update(zip((v.name for v in proto.input), parameters, strict=True))
-    outer_made = importer.made
+    outer = importer.made, importer.size_checks
     if closed:
-        importer.made = []
+        importer.made, importer.size_checks = [], []
     try:
         importer.walk(proto.node, scope)
         results = tuple(_result(context, scope, value.name) for value in proto.output)
         if closed:
             known = (*parameters, *scope.captured.values())
             results = with_settlers(results, known, importer.made)
+            results = with_size_checks(results, known, importer.size_checks)
     finally:
-        importer.made = outer_made
+        importer.made, importer.size_checks = outer
     inner = frozenset(importer.names.created[first_inner:])
     return Body(place, tuple(parameters), results, scope, inner)
 

@@ -35,6 +35,7 @@ from luban.frontend.onnx.order import in_order
 from luban.frontend.onnx.run_time import run_time_step
 from luban.frontend.onnx.scope import Failed, Scope, Value, declared_types
 from luban.frontend.onnx.settling import with_settlers
+from luban.frontend.onnx.size_checks import SizeCheck, with_size_checks
 from luban.frontend.onnx.standard import check_inputs, refusal
 from luban.frontend.onnx.survey import survey
 from luban.frontend.onnx.value_types import SymbolNames, type_of, with_sizes
@@ -122,6 +123,7 @@ class Importer:
         self.functions = Functions(source.model.functions)
         self.failures: list[str] = []
         self.assumptions: list[str] = []
+        self.size_checks: list[SizeCheck] = []  # of the graph that is being read
         self.made: list[Node] = []  # what the graph that is being read has so far, used or not
         opset = {entry.domain: entry.version for entry in source.model.opset_import}
         self.opset = _normalised(opset) if opset else {"": 1}
@@ -145,6 +147,7 @@ class Importer:
         found = self._results(wanted, scope, chosen=outputs is not None)
         values = {name: value for name, value in scope.values.items() if isinstance(value, Node)}
         results = with_settlers(found, parameters, self.made)
+        results = with_size_checks(results, parameters, self.size_checks)
         named = Graph(graph.name or "main", tuple(parameters), results, tuple(wanted))
         metadata = {entry.key: entry.value for entry in self.source.model.metadata_props}
         assumptions = tuple(self.assumptions)

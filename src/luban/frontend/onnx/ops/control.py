@@ -13,6 +13,7 @@ from luban.core.types import TensorType, Type
 from luban.frontend.onnx.bodies import Body, read_body
 from luban.frontend.onnx.joining import joined, open_outside
 from luban.frontend.onnx.registry import NodeContext, op
+from luban.frontend.onnx.size_checks import size_check
 from luban.graph import build
 from luban.graph.host import branches as host_branches
 from luban.graph.ops.control import If, Loop, Scan
@@ -72,8 +73,13 @@ def _assumed(ctx: NodeContext, predicate: Node, then: Body, otherwise: Body) -> 
     )
     ctx.importer.assumptions.append(what)
     condition = build.reshape(predicate, ())
+    early = size_check(condition, takes_then, what)
+    if early is not None:
+        ctx.importer.size_checks.append(early)
 
     def checked(x: Node) -> Node:
+        if early is not None:
+            return x
         (same,) = ctx.host_call(
             "taken_branch", [condition, x], [x.type], then=takes_then, what=what
         )

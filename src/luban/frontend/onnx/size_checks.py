@@ -1,0 +1,100 @@
+"""Conditions over sizes that a compiled branch relies on, checked where a graph begins.
+
+A check in the middle would cut a run in two. What depends on sizes alone is known before anything
+runs, so it is tested on the parameters, by a host step that hands the first of them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from luban.core import dims
+from luban.core.dims import DimLike
+from luban.core.types import TensorType
+from luban.graph.host import branches as host_branches
+from luban.graph.ops.data import HostCall
+from luban.graph.ops.elementwise import COMPARE, UNARY, Cast
+from luban.graph.ops.structure import Reshape
+from luban.graph.sizes import symbolic_value
+from luban.ir.node import Graph, Node, map_graph, node, rebuilt
+
+__all__ = ["SizeCheck", "size_check", "with_size_checks"]
+
+_ = host_branches  # registers the host functions
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCheck:
+    """A condition that must hold, or must not, and what relies on it: two sizes compared."""
+
+    condition: Node
+    holds: bool
+    what: str
+    left: DimLike
+    right: DimLike
+    equal: bool
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names that must have sizes."""
+        found = dims.symbols(self.left) | dims.symbols(self.right)
+        return frozenset(s.name for s in found)
+
+
+def size_check(condition: Node, holds: bool, what: str) -> SizeCheck | None:
+    """The check that a condition has a value, if it compares two sizes; else None."""
+    whole, wanted = condition, holds
+    while True:
+        if isinstance(condition.op, UNARY["bitwise_not"]):
+            holds = not holds
+        elif not isinstance(condition.op, Reshape | Cast):
+            break
+        condition = condition.operands[0]
+        if condition.tensor.dtype.kind != "bool":
+            return None
+    equal = isinstance(condition.op, COMPARE["equal"])
+    if not equal and not isinstance(condition.op, COMPARE["not_equal"]):
+        return None
+    sides = [symbolic_value(side) for side in condition.operands]
+    if any(side is None or side.size != 1 for side in sides):
+        return None
+    left, right = (side.item() for side in sides if side is not None)
+    return SizeCheck(whole, wanted, what, left, right, equal is holds)
+
+
+def with_size_checks(
+    results: Sequence[Node], parameters: Sequence[Node], checks: Sequence[SizeCheck]
+) -> tuple[Node, ...]:
+    """The results of a graph that begins with the checks."""
+    given = [p for p in parameters if isinstance(p.type, TensorType)]
+    if not checks or not (given or results):
+        return tuple(results)
+    target = given[0] if given else results[0]
+    places = {
+        str(size): (p, axis) for p in reversed(given) for axis, size in enumerate(p.tensor.shape)
+    }
+    early = [c for c in checks if c.symbols <= places.keys()]
+    checked = _checked_early(target, early, places) if early else target
+    for check in checks:
+        if check not in early:
+            taken = (("then", check.holds), ("what", check.what))
+            call = HostCall("taken_branch", taken, (checked.type,))
+            checked = node(call, check.condition, checked)
+    if not given:
+        return (checked, *results[1:])
+    graph = Graph("checked", tuple(parameters), tuple(results))
+    return map_graph(graph, rebuilt, {target: checked}).results
+
+
+def _checked_early(
+    target: Node, checks: Sequence[SizeCheck], places: Mapping[str, tuple[Node, int]]
+) -> Node:
+    """The target, handed on once the sizes of parameters have passed."""
+    needed = sorted(frozenset[str]().union(*(c.symbols for c in checks)))
+    operands = list(dict.fromkeys((target, *(places[name][0] for name in needed))))
+    options = (
+        ("checks", tuple((c.left, c.right, c.equal, c.what) for c in checks)),
+        ("sizes", tuple((n, operands.index(places[n][0]), places[n][1]) for n in needed)),
+    )
+    return node(HostCall("sizes_as_compiled", options, (target.type,)), *operands)
