@@ -75,12 +75,21 @@ def burst_us(call: Callable[[], object]) -> float:
 
 def print_times(console: Console, model: Path, inputs: Inputs, what: str) -> None:
     """Time both engines in turns, so that a change of clock or load meets both; print the ratio."""
-    table = Table("threads", "Luban", "ONNX Runtime", "ratio", title=f"Time for {what}, median")
+    table = Table(
+        "threads", "Luban", "ONNX Runtime", "ratio", "lowest", "highest", title=f"Time for {what}"
+    )
     for threads in (1, 2):
         ours, theirs = (make(model, inputs, threads) for make in (luban_call, onnxruntime_call))
         pairs = [(burst_us(ours), burst_us(theirs)) for _ in range(ROUNDS)]
         our_us, their_us = (statistics.median(times) for times in zip(*pairs, strict=True))
+        ratios = [theirs_us / ours_us for ours_us, theirs_us in pairs]
+        shown = (statistics.median(ratios), min(ratios), max(ratios))
         table.add_row(
-            str(threads), f"{our_us:,.0f} us", f"{their_us:,.0f} us", f"{their_us / our_us:.2f}x"
+            str(threads),
+            f"{our_us:,.0f} us",
+            f"{their_us:,.0f} us",
+            *(f"{ratio:.2f}x" for ratio in shown),
         )
-    console.print(table, "A ratio above 1 means that Luban is faster.", sep="\n")
+    console.print(table)
+    console.print(f"Medians of {ROUNDS} pairs. A ratio above 1 means that Luban is faster.")
+    console.print("Where lowest and highest lie far apart, the machine was busy: run it again.")
