@@ -314,6 +314,8 @@ RECIPES: dict[str, Write] = {
     "llama_tiny": partial(write_decoder, partial(Llama, 2, 40, 4, 2, 72, 97), (2, 10)),
     "mla_moe_tiny": partial(write_mixture, partial(LatentMixture, 2, 40, 2, 24, 4, 97)),
     "unet_tiny": partial(write_unet, 48, 3),
+    "resnet_tiny_int8": partial(write_static_int8, "resnet_tiny", 60),
+    "bert_tiny_int8": partial(write_dynamic_int8, "bert_tiny"),
     "mobilenet_v2": partial(write_image_net, mobilenet_v2, 224),
     "mobilenet_v3_large": partial(write_image_net, mobilenet_v3_large, 224),
     "resnet50": partial(write_image_net, resnet, 224),

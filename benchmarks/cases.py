@@ -36,11 +36,13 @@ INT8_WEIGHT = Tolerance("int8 weight", 1e-4, "int8 only stores the weights; the 
 INT8_DYNAMIC = Tolerance(
     "int8 dynamic", 5e-2, "a float32 rounding moves activations by one step of their 8-bit scale"
 )
-INT8_RANDOM = Tolerance(
-    "int8 random",
-    1e-1,
-    "as int8 dynamic, through layers of random weights, which amplify a step: there ONNX Runtime's"
-    " own optimisations move the outputs by up to 8e-2",
+INT8_SHALLOW = Tolerance("int8 shallow", 2e-2, "as int8 dynamic, through a few layers only")
+INT8_DEEP = Tolerance(
+    "int8 deep",
+    2e-1,
+    "as int8 dynamic, through many layers that amplify a step: inputs or weights moved by 1e-7 move"
+    " ONNX Runtime's own unoptimised outputs by up to 1.3e-1. Too wide to find a small bug: the"
+    " shallow int8 models are there for that",
 )
 RECURRENT_FLOAT32 = Tolerance(
     "recurrent float32", 1e-4, "float32 sums in another order, fed back once a time step"

@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks.cases import (
     FLOAT32,
-    INT8_RANDOM,
+    INT8_DEEP,
+    INT8_SHALLOW,
     Array,
     Feeds,
     ModelCase,
@@ -137,6 +138,20 @@ BUILT: tuple[ModelCase, ...] = (
     ),
     _built("mla_moe_tiny", _tokens(97), _texts((1, 8), (2, 5)), "text attention moe small extra"),
     _built("unet_tiny", _image, _pictures((1, 48, 48), (2, 32, 80)), "image conv small extra"),
+    _built(
+        "resnet_tiny_int8",
+        _image,
+        _pictures((1, 60, 60), (3, 60, 60)),
+        "image conv int8 small extra",
+        INT8_SHALLOW,
+    ),
+    _built(
+        "bert_tiny_int8",
+        sentence(97, 0),
+        _texts((1, 32), (2, 5), (1, 1)),
+        "text attention int8 small extra",
+        INT8_SHALLOW,
+    ),
     _built("mobilenet_v2", _image, _EDGE_224, "image conv"),
     _built("mobilenet_v3_large", _image, _EDGE_224, "image conv"),
     _built("resnet50", _image, _EDGE_224, "image conv"),
@@ -145,8 +160,8 @@ BUILT: tuple[ModelCase, ...] = (
     _built("unet", _image, _pictures((1, 256, 256), (2, 64, 96)), "image conv slow"),
     _built("minilm", sentence(30_522), _SENTENCES, "text attention"),
     _built("vit_b16", _image, _EDGE_224, "image attention slow"),
-    _built("resnet50_int8", _image, _EDGE_224, "image conv int8", INT8_RANDOM),
-    _built("bert_base_int8", sentence(30_522), _SENTENCES, "text attention int8", INT8_RANDOM),
+    _built("resnet50_int8", _image, _EDGE_224, "image conv int8", INT8_DEEP),
+    _built("bert_base_int8", sentence(30_522), _SENTENCES, "text attention int8", INT8_DEEP),
     _built(
         "gpt2_prefill",
         _tokens_and_past(50_257, 12, 12, 64),

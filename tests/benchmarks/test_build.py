@@ -15,7 +15,7 @@ from benchmarks.models import BUILT, BUNDLED, BuildError, built_file
 pytestmark = pytest.mark.slow  # needs the bench extra: torch takes seconds to import
 
 
-@pytest.mark.parametrize("name", ["tiny_mlp", "resnet_tiny", "gpt2_tiny"])
+@pytest.mark.parametrize("name", ["tiny_mlp", "resnet_tiny", "gpt2_tiny", "resnet_tiny_int8"])
 def test_a_bundled_model_is_what_the_builder_makes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,8 +43,8 @@ def test_inputs_have_the_names_dtypes_and_fixed_sizes_of_the_model(case: ModelCa
                 assert dim.dim_param or actual == dim.dim_value
 
 
-def test_eight_tiny_models_are_bundled() -> None:
-    assert len(BUNDLED_CASES) == len(list(BUNDLED.glob("*.onnx"))) == 8
+def test_ten_tiny_models_are_bundled() -> None:
+    assert len(BUNDLED_CASES) == len(list(BUNDLED.glob("*.onnx"))) == 10
 
 
 def test_the_cache_folder_is_the_one_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
