@@ -269,3 +269,18 @@ def test_pointers_that_may_overlap_are_not_noalias(groups: tuple[str | None, str
     x, y = (b.pointer(n, "f32", noalias=g) for n, g in zip("xy", groups, strict=True))
     b.store(y, 0, b.load(x, 0, (8,)))
     assert "noalias" not in emit(b.finish(), host_target())
+
+
+@pytest.mark.parametrize(
+    ("target_name", "name", "branches"),
+    [("avx512", "i8", False), ("avx2", "f32", False), ("avx2", "i8", True), ("neon", "f32", True)],
+)
+def test_full_masks_skip_the_lanes_where_masks_are_branches(
+    target_name: str, name: str, branches: bool
+) -> None:
+    b = FunctionBuilder("tail")
+    x, y, n = b.pointer("x", name), b.pointer("y", name), b.scalar("n")
+    inside = b.arange(16) < n
+    b.store(y, 0, b.load(x, 0, (16,), mask=inside), mask=inside)
+    text = emit(b.finish(), named_target(target_name))
+    assert ("vector.reduce.and" in text) == branches

@@ -326,11 +326,21 @@ def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Val
         pointer = f.addresses.displace(*piece.run.first)
         name = f"llvm.masked.load.v{lanes}{_short(elem)}.p0"
         w.declarations[name] = f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})"
-        loaded = w.result(
-            f"call {kind} @{name}(ptr align {piece.align} {pointer.text}, {tail})",
-            elem,
-            lanes,
-        )
+
+        def masked() -> Value:
+            call = f"call {kind} @{name}(ptr align {piece.align} {pointer.text}, {tail})"
+            return w.result(call, elem, lanes)
+
+        if lanes == 1 or _masks_in_hardware(f, elem_bytes):
+            loaded = masked()
+        else:
+            whole, partial = _branch_on_full(f, mask)
+            plain = w.load(pointer, elem, lanes, piece.align)
+            end = _other_way(f, partial)
+            loaded = masked()
+            w.jump(end)
+            f.start_block(end)
+            loaded = w.merge(plain, whole, loaded, partial)
     else:
         pointers = _pointer_vector(f, piece.run.addresses())
         name = f"llvm.masked.gather.v{lanes}{_short(elem)}.v{lanes}p0"
@@ -347,6 +357,28 @@ def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Val
         return value
     assert piece.mask is not None
     return w.select(piece.mask, value, missing)
+
+
+def _masks_in_hardware(f: Emitter, elem_bytes: int) -> bool:
+    """Whether a masked access is an instruction. LLVM makes a branch for every lane otherwise."""
+    return f.target.has("avx512bw") or (elem_bytes >= 4 and f.target.has("avx"))
+
+
+def _branch_on_full(f: Emitter, mask: Value) -> tuple[str, str]:
+    """Start the way for a mask without gaps, the usual case of a bounds check; both labels."""
+    w = f.w
+    whole, partial = w.label("whole"), w.label("partial")
+    w.branch(w.reduce_and(mask), whole, partial)
+    f.start_block(whole)
+    return whole, partial
+
+
+def _other_way(f: Emitter, label: str) -> str:
+    """End the first way, start the second; the label where both will meet."""
+    end = f.w.label("end")
+    f.w.jump(end)
+    f.start_block(label)
+    return end
 
 
 def _is_zero(value: Value) -> bool:
@@ -446,7 +478,16 @@ def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
         name = f"llvm.masked.store.v{lanes}{_short(value.elem)}.p0"
         w.declarations[name] = f"declare void @{name}({kind}, ptr, <{lanes} x i1>)"
         where = f"ptr align {piece.align} {pointer.text}"
-        w.line(f"call void @{name}({value.typed}, {where}, {mask.typed})")
+        masked = f"call void @{name}({value.typed}, {where}, {mask.typed})"
+        if lanes == 1 or _masks_in_hardware(f, elem_bytes):
+            w.line(masked)
+            return
+        _, partial = _branch_on_full(f, mask)
+        w.store(value, pointer, piece.align)
+        end = _other_way(f, partial)
+        w.line(masked)
+        w.jump(end)
+        f.start_block(end)
         return
     pointers = _pointer_vector(f, piece.run.addresses())
     name = f"llvm.masked.scatter.v{lanes}{_short(value.elem)}.v{lanes}p0"

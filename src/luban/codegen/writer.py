@@ -335,6 +335,10 @@ class Writer:
         )
         return self.shuffle(first, None, [0] * lanes)
 
+    def reduce_and(self, mask: Value) -> Value:
+        """Whether every lane of a mask is true."""
+        return self.call(f"llvm.vector.reduce.and.v{mask.lanes}i1", "i1", 0, mask)
+
     def reduce_or(self, mask: Value) -> Value:
         """Whether any lane of a mask is true."""
         if not mask.lanes:
