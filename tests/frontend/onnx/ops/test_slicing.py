@@ -44,6 +44,16 @@ def test_slice_by_attributes() -> None:
     compare("Slice", [normal(4, 7)], opset=9, starts=[1, -3], ends=[3, 1000], axes=[0, 1])
 
 
+@pytest.mark.parametrize("known", [(1, 2, 3, 4), ()])
+@pytest.mark.parametrize(("size", "count"), [(7, 1), (0, 0)])
+def test_a_start_before_the_front_is_the_front_for_a_negative_step(
+    size: int, count: int, known: tuple[int, ...]
+) -> None:
+    x = normal(size)
+    (y,) = run("Slice", [x, *map(numbers, (-9, -HUGE, 0, -1))], known=known)
+    np.testing.assert_array_equal(y, x[:count])
+
+
 def test_a_step_of_zero_is_an_error() -> None:
     with pytest.raises(LubanError, match="step along axis 0 is 0"):
         run("Slice", [normal(3), *map(numbers, (0, 3, 0, 0))], known=(1, 2, 3, 4))

@@ -116,7 +116,7 @@ def _sliced(
             x = build.slice_axis(x, axis, first, count, step)
         else:
             # Counted from the back of the axis, a negative step is a positive one.
-            first = size - 1 - _clamped(start, size, -1, size - 1)
+            first = size - 1 - _clamped(start, size, 0, size - 1)  # at the front, unlike numpy
             count = _count(first, size - 1 - _clamped(end, size, -1, size - 1), -step)
             x = build.slice_axis(build.reverse(x, [axis]), axis, first, count, -step)
     return x
