@@ -99,6 +99,16 @@ def test_what_explains_a_model_from_the_cache_is_compiled_when_asked_for() -> No
     assert model.imported is not None
 
 
+def test_warnings_of_the_compile_are_given_again(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"], "head")]
+    weights: dict[str, Array] = {"shape": np.array([1, 3, 4])}
+    frozen = model_of(nodes, [value("x", ["n", 12])], [value("y", [1, 3, 4])], weights)
+    path = saved(frozen, tmp_path)
+    for from_cache in (False, True):
+        with pytest.warns(LubanWarning, match="works for one value of n only"):
+            assert luban.load(path).from_cache is from_cache
+
+
 def test_many_weights_are_written_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

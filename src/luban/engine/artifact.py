@@ -17,6 +17,7 @@ import os
 import pickle
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -29,6 +30,7 @@ import numpy as np
 
 import luban
 from luban.core import settings
+from luban.core.errors import LubanWarning
 from luban.engine.executor import Executor
 from luban.engine.steps import LinkedKernel
 from luban.native.cache import Cache
@@ -151,11 +153,14 @@ def artifact_key(
 
 
 def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor | None:
-    """The compiled model under `key`, ready to run; None if it is not there as a whole."""
+    """The compiled model under `key`, ready to run; None if it is not there as a whole.
+
+    Warnings that its compilation gave are given again.
+    """
     record = stored.get("programs", key)
     if record is None:
         return None
-    signatures, kernels, arrays, modules, payload = _Unpickler(io.BytesIO(record)).load()
+    signatures, kernels, arrays, modules, told, payload = _Unpickler(io.BytesIO(record)).load()
     files = [Path(signature.path) for signature in signatures]
     if any(not path.is_file() for path in files) or [*map(signature, files)] != signatures:
         return None
@@ -170,6 +175,8 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
     loaded = [_view(place, a) for place, a in zip(places, arrays, strict=True)]
     for module in modules:
         import_module(module)
+    for text in told:
+        warnings.warn(text, LubanWarning, stacklevel=4)  # at the call of luban.load
     library = link(list(kernels.values()), list(kernels))
     reader = _Reader(payload, loaded, library)
     main, inner = reader.load()

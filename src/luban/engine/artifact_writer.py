@@ -14,7 +14,7 @@ import numpy as np
 
 from luban.engine.artifact import Stored, signature
 from luban.engine.artifact_nodes import alone, flat, host_modules, restored
-from luban.engine.compile import Compiled
+from luban.engine.compilation import Compilation
 from luban.engine.steps import Launch, LinkedKernel, Program, Recurrence
 from luban.graph.ops.data import Literal
 from luban.ir.node import Graph, Node
@@ -29,13 +29,12 @@ _ALIGNMENT = 64
 _BACKGROUND_BYTES = 1 << 25  # a tenth of a second of writing
 
 
-def write_artifact(key: str, compiled: Compiled, files: Sequence[Path], stored: Cache) -> None:
+def write_artifact(key: str, compilation: Compilation, stored: Cache) -> None:
     """Keep a compiled model under `key`. Many weights are written in the background.
-
-    files   external data that the model was made from
 
     The process does not end before all is written.
     """
+    compiled, files = compilation.compiled, compilation.files
     main = compiled.executor.program
     programs = {g: p for g, p in compiled.programs.items() if p is not main}
     writer = _Writer(list(programs), files)
@@ -45,6 +44,7 @@ def write_artifact(key: str, compiled: Compiled, files: Sequence[Path], stored: 
         writer.kernels,
         writer.stored,
         sorted(writer.modules),
+        compilation.warnings,
         writer.buffer.getvalue(),
     )
     rest = pickle.dumps(record, 5)

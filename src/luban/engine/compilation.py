@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
+from luban.core.errors import LubanWarning
 from luban.core.progress import report
 from luban.engine.compile import Compiled, compile_graph
 from luban.frontend.onnx import Imported, import_model
@@ -24,6 +26,7 @@ class Compilation:
 
     compiled: Compiled
     imported: Imported | None
+    warnings: tuple[str, ...] = ()  # of the front end: a model from the cache repeats them
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -39,11 +42,18 @@ def compile_source(
     target: Target,
 ) -> Compilation:
     """Import and compile. Raises ModelError, UnsupportedError or OptionError."""
+    told: list[str] = []
     if isinstance(source, Graph):
         imported, graph = None, source
     else:
         report("reading the model")
-        imported = import_model(source, shapes=shapes)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            imported = import_model(source, shapes=shapes)
+        for each in caught:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+            if issubclass(each.category, LubanWarning):
+                told.append(str(each.message))
         graph = imported.graph
     compiled = compile_graph(graph, num_threads=num_threads, without=without, target=target)
-    return Compilation(compiled, imported)
+    return Compilation(compiled, imported, tuple(told))

@@ -320,5 +320,5 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     else:
         # Not kept: its graphs hold every weight a second time, as it was before packing.
         writer = import_module("luban.engine.artifact_writer")
-        writer.write_artifact(key, compilation.compiled, compilation.files, stored)
+        writer.write_artifact(key, compilation, stored)
     return made
