@@ -1,7 +1,8 @@
-"""Conditions over sizes that a compiled branch relies on, checked where a graph begins.
+"""Conditions over sizes that a compiled branch relies on.
 
-A check in the middle would cut a run in two. What depends on sizes alone is known before anything
-runs, so it is tested on the parameters, by a host step that hands the first of them on.
+A check in the middle would cut a run in two. Where two sizes must be equal, a reshape from the one
+to the other says so: compiled programs test that once for each new size. What else depends on
+sizes alone is tested on the parameters, by a host step that hands the first of them on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.types import TensorType
+from luban.graph import build
 from luban.graph.host import branches as host_branches
 from luban.graph.ops.data import HostCall
 from luban.graph.ops.elementwise import COMPARE, UNARY, Cast
@@ -19,7 +21,7 @@ from luban.graph.ops.structure import Reshape
 from luban.graph.sizes import symbolic_value
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 
-__all__ = ["SizeCheck", "size_check", "with_size_checks"]
+__all__ = ["SizeCheck", "same_sizes", "size_check", "with_size_checks"]
 
 _ = host_branches  # registers the host functions
 
@@ -61,6 +63,24 @@ def size_check(condition: Node, holds: bool, what: str) -> SizeCheck | None:
         return None
     left, right = (side.item() for side in sides if side is not None)
     return SizeCheck(whole, wanted, what, left, right, equal is holds)
+
+
+def same_sizes(values: Sequence[Node], check: SizeCheck | None) -> dict[Node, Node] | None:
+    """The values in which the one size stands, with the other in its place; None if it is in none.
+
+    A reshape can be run only if both are equal, and that is tested once for each new size.
+    """
+    if check is None or not check.equal:
+        return None
+    old, new = (
+        (check.left, check.right) if isinstance(check.right, int) else (check.right, check.left)
+    )
+    found = {
+        x: build.reshape(x, [new if size == old else size for size in x.tensor.shape])
+        for x in values
+        if isinstance(x.type, TensorType) and old in x.type.shape
+    }
+    return found or None
 
 
 def with_size_checks(

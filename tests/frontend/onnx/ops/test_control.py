@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from luban.core.errors import InputError, ModelError
+from luban.core.errors import InputError, ModelError, ShapeError
 from luban.frontend.onnx import Imported, import_model
 from luban.graph.evaluate import evaluate
 from luban.graph.ops.control import If, Loop
@@ -92,8 +92,56 @@ def test_branches_with_another_number_of_axes() -> None:
     assert "compiled for then_branch, which gives f32[3]" in assumption
     assert "the other branch gives f32[n,3]" in assumption
     assert run(text, X[None])[0].tolist() == [1, 2, 3]
-    with pytest.raises(InputError, match=r"takes the other branch of .*If"):
+    with pytest.raises(ShapeError, match=r"If_6: compiled for then_branch, which gives f32\[3\]"):
         run(text, np.ones((2, 3), np.float32))
+    assert "host_call" not in names(text)
+
+
+TWO_RANKS = """
+main (float[n, 3] x, int64 wanted) => (float[3] y) {
+  zero = Constant<value_int = 0>()
+  axes = Constant<value_ints = [0]>()
+  shape = Shape(x)
+  rows = Gather(shape, zero)
+  single = CONDITION
+  y = If(single) <
+    then_branch = a () => (s) { s = ReduceSum<keepdims = 0>(x, axes) },
+    else_branch = b () => (t) { t = Identity(x) }
+  >
+}
+"""
+
+
+@pytest.mark.parametrize("condition", ["Less(rows, wanted)", "Equal(rows, wanted)"])
+def test_a_branch_that_data_decides_is_checked_when_it_runs(condition: str) -> None:
+    text = TWO_RANKS.replace("CONDITION", condition)
+    x = np.ones((2, 3), np.float32)
+    wanted = 3 if condition.startswith("Less") else 2
+    assert run(text, x, np.array(wanted))[0].tolist() == [2, 2, 2]
+    with pytest.raises(InputError, match=r"takes the other branch of .*If"):
+        run(text, x, np.array(0))
+
+
+def test_sizes_that_must_differ_are_checked_where_the_graph_begins() -> None:
+    text = """
+    main (float[n, 3] x) => (float[3] y) {
+      one = Constant<value_int = 1>()
+      zero = Constant<value_int = 0>()
+      axes = Constant<value_ints = [0]>()
+      shape = Shape(x)
+      rows = Gather(shape, zero)
+      single = Equal(rows, one)
+      several = Not(single)
+      y = If(several) <
+        then_branch = a () => (s) { s = ReduceSum<keepdims = 0>(x, axes) },
+        else_branch = b () => (t) { t = Identity(x) }
+      >
+    }
+    """
+    assert names(text).count("host_call") == 1
+    assert run(text, np.ones((2, 3), np.float32))[0].tolist() == [2, 2, 2]
+    with pytest.raises(InputError, match=r"takes the other branch of .*If"):
+        run(text, np.ones((1, 3), np.float32))
 
 
 COUNT = """

@@ -9,15 +9,16 @@ import onnx
 
 from luban.core.dims import DimLike, maximum
 from luban.core.errors import ShapeError
+from luban.core.loc import Loc
 from luban.core.types import TensorType, Type
 from luban.frontend.onnx.bodies import Body, read_body
 from luban.frontend.onnx.joining import joined, open_outside
 from luban.frontend.onnx.registry import NodeContext, op
-from luban.frontend.onnx.size_checks import size_check
+from luban.frontend.onnx.size_checks import same_sizes, size_check
 from luban.graph import build
 from luban.graph.host import branches as host_branches
 from luban.graph.ops.control import If, Loop, Scan
-from luban.ir.node import Graph, Node, map_graph, node, rebuilt, results_of
+from luban.ir.node import Graph, Node, located, map_graph, node, rebuilt, results_of
 
 __all__: list[str] = []
 
@@ -67,23 +68,26 @@ def _assumed(ctx: NodeContext, predicate: Node, then: Body, otherwise: Body) -> 
     takes_then = not fits_otherwise or all(rank is None for rank in ranks)
     name = "then_branch" if takes_then else "else_branch"
     given, other = (then, otherwise) if takes_then else (otherwise, then)
-    what = (
-        f"{ctx.loc}: compiled for {name}, which gives {_list(given.results)}; "
+    why = (
+        f"compiled for {name}, which gives {_list(given.results)}; "
         f"the other branch gives {_list(other.results)}"
     )
+    what = f"{ctx.loc}: {why}"
     ctx.importer.assumptions.append(what)
     condition = build.reshape(predicate, ())
     early = size_check(condition, takes_then, what)
-    if early is not None:
+    with located(Loc(ctx.loc.source, f"{ctx.loc.path}: {why}")):
+        same = same_sizes(given.captured, early)
+    if same is None and early is not None:
         ctx.importer.size_checks.append(early)
 
     def checked(x: Node) -> Node:
         if early is not None:
-            return x
-        (same,) = ctx.host_call(
+            return x if same is None else same.get(x, x)
+        (passed,) = ctx.host_call(
             "taken_branch", [condition, x], [x.type], then=takes_then, what=what
         )
-        return same
+        return passed
 
     # The check comes before the branch: its own operations may fail on other sizes.
     operands = {given.scope.captured[outer]: checked(outer) for outer in given.captured}
