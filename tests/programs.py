@@ -12,7 +12,7 @@ from luban.core.types import tensor
 from luban.graph import build as g
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.reduce import ReduceWindow
-from luban.graph.ops.structure import Pad
+from luban.graph.ops.structure import Pad, Scatter
 from luban.ir.node import Graph, Node, node
 
 __all__ = ["PROGRAMS", "Program", "inputs_for"]
@@ -67,6 +67,7 @@ Y = p("y", "n", 37)
 W = p("w", 37)
 IMAGE = p("image", "n", 6, "h", "w")
 IMAGE_SIZES = ({"n": 2, "h": 7, "w": 9}, {"n": 1, "h": 16, "w": 3}, {"n": 0, "h": 4, "w": 4})
+SCATTER_SIZES = ({"n": 4, "m": 9}, {"n": 2, "m": 1}, {"n": 5, "m": 0})
 ROWS = ({"n": 5}, {"n": 1}, {"n": 0}, {"n": 600})
 
 
@@ -91,7 +92,9 @@ def _convolution(**options: tuple[int, ...]) -> Callable[[], tuple[list[Node], l
     def build() -> tuple[list[Node], list[Node]]:
         filters, bias = p("filters", 8, 6, 3, 3), p("bias", 8)
         strides = options.get("strides", (1, 1))
-        out = g.convolution(IMAGE, filters, strides, (1, 1), (1, 1), rhs_dilation=options.get("dilation"))
+        out = g.convolution(
+            IMAGE, filters, strides, (1, 1), (1, 1), rhs_dilation=options.get("dilation")
+        )
         return [IMAGE, filters, bias], [g.maximum(g.add(out, g.reshape(bias, (8, 1, 1))), 0.0)]
 
     return build
@@ -145,6 +148,32 @@ def _concatenated() -> tuple[list[Node], list[Node]]:
     return [X, Y], [g.add(g.concatenate(pieces, 1), X)]
 
 
+def _scatter(
+    combine: str, form: str, dtype: str = "f32"
+) -> Callable[[], tuple[list[Node], list[Node]]]:
+    """Rows of updates into rows of data; single elements; elements of each column; whole blocks."""
+    shapes: dict[str, tuple[tuple[int | str, ...], ...]] = {
+        "rows": (("n", 20), ("m", 1), ("m", 20)),
+        "elements": (("n", 20), ("m", 2), ("m",)),
+        "columns": (("n", 20), ("m", 20, 1), ("m", 20)),
+        "blocks": (("n", 20), ("m", 2), ("m", 2, 3)),
+    }
+    ops = {
+        "rows": Scatter(combine, (1,), (0,), (), (), (0,)),
+        "elements": Scatter(combine, (), (0, 1), (), (), (0, 1)),
+        "columns": Scatter(combine, (), (0,), (1,), (1,), (0,)),
+        "blocks": Scatter(combine, (1, 2), (), (), (), (0, 1)),
+    }
+    data, places, updates = shapes[form]
+
+    def build() -> tuple[list[Node], list[Node]]:
+        x, i = p("x", *data, dtype=dtype), p("i", *places, dtype="i64")
+        u = p("u", *updates, dtype=dtype)
+        return [x, i, u], [node(ops[form], x, g.subtract(i, 1), u)]
+
+    return build
+
+
 def _symbolic_broadcast() -> tuple[list[Node], list[Node]]:
     a, b = p("a", "n"), p("b", "m")
     return [a, b], [g.add(a, b)]
@@ -181,6 +210,14 @@ PROGRAMS: tuple[Program, ...] = (
     Program("reverse", lambda: ([X], [g.reverse(X, [1])]), ROWS),
     Program("symbolic_broadcast", _symbolic_broadcast, ({"n": 1, "m": 7}, {"n": 7, "m": 1}, {"n": 3, "m": 3})),
     Program("bf16_softmax", lambda: ([e := p("e", "n", 20, dtype="bf16")], [g.softmax(e, 1)]), ROWS[:2], 1e-2),
+    *(
+        Program(f"scatter_{combine}_{form}", _scatter(combine, form), SCATTER_SIZES, num_kernels=None)
+        for form in ("rows", "elements", "columns", "blocks")
+        for combine in ("replace", "add")
+    ),
+    Program("scatter_max_f16", _scatter("maximum", "rows", "f16"), SCATTER_SIZES, num_kernels=None),
+    Program("scatter_times_int", _scatter("multiply", "columns", "i32"), SCATTER_SIZES, num_kernels=None),
+    Program("scatter_bool", _scatter("replace", "elements", "bool"), SCATTER_SIZES, num_kernels=None),
     Program("arg_max", lambda: ([X], [g.arg_reduce("maximum", X, 1)]), ROWS),
     Program("arg_min_last", lambda: ([X], [g.arg_reduce("minimum", X, 1, last=True)]), ROWS[:2]),
     Program("arg_max_first_axis", lambda: ([X], [g.arg_reduce("maximum", X, 0)]), ROWS[:2]),

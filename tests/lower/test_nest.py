@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from luban.core import dims
+from luban.core.registers import Registers
 from luban.engine.compile import compile_graph
 from luban.engine.program import HostStep
 from luban.graph import build as g
@@ -17,6 +18,7 @@ from luban.graph.evaluate import evaluate, evaluate_node
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Graph, Parameter
 from luban.lower.emit import lower_nest
+from luban.lower.fusion import lower_fusion
 from luban.lower.kernel import Operand, Result
 from luban.lower.support import no_kernel
 from luban.lower.trace import Declined
@@ -29,7 +31,9 @@ def assert_close(got: Sequence[Any], expected: Sequence[Any], tolerance: float) 
     for a, b in zip(got, expected, strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
-        error = np.abs(a.astype(np.float64) - b.astype(np.float64)) / (1 + np.abs(b.astype(np.float64)))
+        error = np.abs(a.astype(np.float64) - b.astype(np.float64)) / (
+            1 + np.abs(b.astype(np.float64))
+        )
         assert np.max(error, initial=0) <= tolerance
 
 
@@ -47,7 +51,7 @@ def run_tiles(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         if not isinstance(n.op, Fusion):
             held[n] = evaluate_node(n, operands, sizes)
             continue
-        kernel = lower_nest("kernel", n.op.body, 64)
+        kernel = lower_fusion("kernel", n.op.body, Registers(64, 32))
         results = [
             np.zeros(r.tensor.resolve(sizes), r.tensor.dtype.numpy) for r in n.op.body.results
         ]

@@ -13,7 +13,7 @@ from luban.core import dims
 from luban.ir.node import Graph
 from luban.lower.emit import Scope
 from luban.lower.nest import Nest
-from luban.lower.row_tiles import RowTiles, few_heights, split_rows
+from luban.lower.row_tiles import RowTiles, few_heights, row_tiles, split_rows
 from luban.lower.trace import Trace
 from luban.tile.builder import FunctionBuilder
 from luban.tile.evaluate import run
@@ -49,7 +49,7 @@ def visits(tiles: RowTiles, count: int, each: int) -> list[int]:
 @pytest.mark.parametrize("each", [1, 3])
 def test_every_row_once(limit: int, each: int) -> None:
     for count in (0, 1, 5, 6, 7, 8, 9, 15, 16, 17, 40):
-        assert visits(RowTiles(dims.symbol("n"), limit), count, each) == [1] * count
+        assert visits(row_tiles(dims.symbol("n"), limit), count, each) == [1] * count
         assert visits(RowTiles(count, limit), count, each) == [1] * count
 
 
@@ -57,3 +57,13 @@ def test_few_heights_cover_every_row_once() -> None:
     for count in (0, 1, 2, 5, 7, 13, 14, 15, 29, 43):
         tiles = RowTiles(dims.symbol("n"), 14, few_heights(14))
         assert visits(tiles, count, 2) == [1] * count
+
+
+@pytest.mark.parametrize(("size", "limit", "height"), [(49, 8, 7), (196, 14, 14), (16, 6, 4)])
+def test_counts_with_a_fair_divisor_need_one_height(size: int, limit: int, height: int) -> None:
+    tiles = row_tiles(dims.symbol("n") * size, limit)
+    assert (tiles.limit, tiles.heights) == (height, ())
+
+
+def test_counts_without_one_need_several() -> None:
+    assert row_tiles(dims.symbol("n") * 7, 6).heights == few_heights(6)

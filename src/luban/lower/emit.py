@@ -19,8 +19,9 @@ from luban.lower.nest import Group, Nest, Reduction, Write, build_nest
 from luban.lower.trace import Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
+from luban.tile.function import Access
 
-__all__ = ["Scope", "lower_nest"]
+__all__ = ["Scope", "Writer", "lower_nest"]
 
 _WORK = 16384  # elements that one program should touch: long enough to pay for its claim
 _TINY = 8  # lanes that are not worth a vector
@@ -50,7 +51,9 @@ class Lanes:
 class Scope:
     """Emits loop-body values into a builder; knows where each loop axis stands."""
 
-    def __init__(self, b: FunctionBuilder, body: Graph, nest: Nest) -> None:
+    def __init__(
+        self, b: FunctionBuilder, body: Graph, nest: Nest, result_access: Access = "write"
+    ) -> None:
         self.b = b
         self.nest = nest
         self.arguments: list[Argument] = []
@@ -65,7 +68,7 @@ class Scope:
             self.arguments.append(Operand(i))
         self.results: list[Expr] = []
         for i, root in enumerate(body.results):
-            self.results.append(b.pointer(f"y{i}", root.tensor.dtype, access="write"))
+            self.results.append(b.pointer(f"y{i}", root.tensor.dtype, access=result_access))
             self.arguments.append(Result(i))
 
     def size(self, value: DimLike) -> Expr:
@@ -133,8 +136,9 @@ class Scope:
                 start = start + term
         return start, stride, scattered
 
-    def _along(self, start: Expr, stride: DimLike, scattered: Expr | None) -> Expr:
-        if stride != 0 and self.lanes is not None:
+    def along_offsets(self, start: Expr, stride: DimLike | Expr, scattered: Expr | None) -> Expr:
+        """An index as one offset per lane."""
+        if not isinstance(stride, Expr) and stride != 0 and self.lanes is not None:
             start = start + self.b.arange(self.lanes.width) * self.size(stride)
         return start if scattered is None else start + scattered
 
@@ -149,7 +153,7 @@ class Scope:
                 assert ref.offset is not None
                 start, stride, scattered = self.linear(ref.offset)
                 assert not isinstance(stride, Expr)
-                return self._along(start, stride, scattered)
+                return self.along_offsets(start, stride, scattered)
             case "load":
                 return self._load(ref)
             case "cast":
@@ -173,7 +177,7 @@ class Scope:
             mask = self.lanes.mask if mask is None else self.b.binary("and", mask, self.lanes.mask)
         if scattered is not None:
             assert not isinstance(stride, Expr)
-            return self.b.gather(pointer, self._along(start, stride, scattered), mask=mask)
+            return self.b.gather(pointer, self.along_offsets(start, stride, scattered), mask=mask)
         assert not isinstance(stride, Expr)
         strides = [stride if isinstance(stride, int) else self.size(stride)]
         return self.b.load(pointer, start, (self.lanes.width,), strides, mask=mask)
@@ -228,10 +232,10 @@ def lower_nest(name: str, body: Graph, vector_bytes: int) -> Kernel:
     """The kernel of a fusion body. Raises Declined if it has no loop form."""
     nest = build_nest(body)
     b = FunctionBuilder(name)
-    return _Writer(b, Scope(b, body, nest), nest, vector_bytes).kernel()
+    return Writer(b, Scope(b, body, nest), nest, vector_bytes).kernel()
 
 
-class _Writer:
+class Writer:
     """Writes the loops of one nest."""
 
     def __init__(self, b: FunctionBuilder, scope: Scope, nest: Nest, vector_bytes: int) -> None:
@@ -429,7 +433,6 @@ class _Writer:
         if self.lane_reduced and total.shape:
             total = b.reduce(_REDUCE_TILE[reduction.kind], total, 0)  # type: ignore[arg-type]
         return b.cast(total, reduction.result.dtype)
-
 
     def _arg_reduce(self, reduction: Reduction) -> Expr:
         """Index of the extreme: per lane the best value and its index, then the best of the lanes."""

@@ -29,6 +29,7 @@ class Columns:
     """The columns of a tile: `vectors` tiles of `lanes` from `start` on, of `limit` columns in all.
 
     full   True: all are inside; False: some may be outside; None: it depends on the program
+    rest   how many are inside where not all are, if that is known
     """
 
     axis: int
@@ -37,6 +38,7 @@ class Columns:
     vectors: int
     limit: DimLike
     full: bool | None
+    rest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,10 @@ class Epilogue:
 
     def _inside(self, columns: Columns, vector: int, start: Expr) -> Expr:
         """Which lanes are columns: as numbers where the last panel is known."""
-        b, limit, lanes = self.b, columns.limit, columns.lanes
-        if not isinstance(limit, int):
-            return b.arange(lanes) < self.scope.size(limit) - start
-        rest = (limit - 1) % (lanes * columns.vectors) + 1 - vector * lanes
+        b, lanes = self.b, columns.lanes
+        if columns.rest is None:
+            return b.arange(lanes) < self.scope.size(columns.limit) - start
+        rest = columns.rest - vector * lanes
         if rest <= 0:
             return b.constant(False, "bool")
         return b.arange(lanes) < min(rest, lanes)

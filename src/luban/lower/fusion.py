@@ -10,11 +10,12 @@ from luban.core.registers import Registers
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import ReduceWindow
-from luban.graph.ops.structure import Transpose
+from luban.graph.ops.structure import Scatter, Transpose
 from luban.ir.node import Graph, Op
 from luban.lower.emit import lower_nest
 from luban.lower.gemm import lower_panel_product
 from luban.lower.kernel import Kernel
+from luban.lower.scatter import lower_scatter
 from luban.lower.trace import Declined
 from luban.lower.transposes import lower_transpose
 from luban.lower.windows import lower_window
@@ -35,6 +36,8 @@ def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
     Raises Declined if there is no kernel at all.
     """
     notes: list[str] = []
+    if any(isinstance(n.op, Scatter) for n in body.nodes()):
+        return lower_scatter(name, body, registers)
     for n in body.nodes():
         if type(n.op) in TEMPLATES:
             try:

@@ -9,8 +9,9 @@ while the tile is still in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from luban.core import dims
 from luban.core.dims import DimLike
@@ -22,7 +23,7 @@ from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
-from luban.lower.row_tiles import RowTiles, Tile, few_heights
+from luban.lower.row_tiles import RowTiles, Tile, row_tiles
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
@@ -31,7 +32,6 @@ __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
 _UNROLL = 4  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
-_MANY = 8  # heights up to which each has code of its own
 _ONE = Group(-1, 1)  # an axis that is not there
 
 
@@ -67,7 +67,7 @@ def lower_panel_product(name: str, body: Graph, registers: Registers) -> Kernel:
     size_bytes = reduction.accumulator.size_bytes
     limit = registers.tile_rows(plan.width, size_bytes)
     lines = RowTiles(plan.line.size, _lines_of_tile(plan.row.size, limit))
-    rows = RowTiles(plan.row.size, limit, () if limit <= _MANY else few_heights(limit))
+    rows = row_tiles(plan.row.size, limit)
     epilogue = Epilogue(scope, nest, reduction, lines.tallest * rows.tallest * plan.width)
     lanes = min(registers.lanes(size_bytes), plan.width)
     return _Writer(b, scope, plan, epilogue, lines, rows, lanes).kernel()
@@ -148,6 +148,47 @@ class _Writer:
         if plan.outer:
             scope.place[plan.outer[0].axis] = rest
         starts = self._starts(panel)
+        self._by_columns(panel, num_panels, partial(self._block, starts, line_block, row_block))
+        sizes = [g.size for g in plan.outer]
+        grid = dims.num_elements((*sizes, num_panels, line_blocks, row_blocks))
+        tile_rows = self.lines.tallest * self.rows.tallest
+        note = f"tiles of {tile_rows} x {plan.width} sums, {rows_each * lines_each} a program"
+        return Kernel(b.finish_module(), tuple(scope.arguments), grid, (note,))
+
+    def _by_columns(
+        self, panel: Expr, num_panels: DimLike, block: Callable[[Columns], None]
+    ) -> None:
+        """The work of a program, with fewer vectors where its panel is the last, half empty one."""
+        b, plan, lanes = self.b, self.plan, self.lanes
+        start = panel * plan.width
+
+        def columns(vectors: int, full: bool | None, rest: int | None) -> Columns:
+            return Columns(plan.column_axis, start, lanes, vectors, plan.columns, full, rest)
+
+        if not isinstance(plan.columns, int):
+            block(columns(self.vectors, None, None))
+            return
+        rest = plan.columns % plan.width
+        used = -(-rest // lanes)
+        if rest == 0:
+            block(columns(self.vectors, True, None))
+        elif num_panels == 1:
+            block(columns(used, rest == used * lanes, rest))
+        elif used == self.vectors:
+            block(columns(used, None, rest))
+        else:
+            with b.if_(panel.eq(self.scope.size(num_panels) - 1)) as branch:
+                with branch.then(), self.scope.inner():
+                    block(columns(used, rest == used * lanes, rest))
+                with branch.otherwise(), self.scope.inner():
+                    block(columns(self.vectors, True, None))
+
+    def _block(
+        self, starts: tuple[Expr, Expr], line_block: Expr, row_block: Expr, columns: Columns
+    ) -> None:
+        """The tiles of one program."""
+        b, scope, plan = self.b, self.scope, self.plan
+        rows_each, lines_each = self._grain()
         for lines in self.lines.spans(scope, line_block, lines_each):
             with b.for_(lines.first, lines.last, 1) as over_lines, scope.inner():
                 line = lines.row(over_lines.index)
@@ -155,16 +196,11 @@ class _Writer:
                     with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
                         row = rows.row(over_rows.index)
                         tile = Tile(line, row, lines.height, rows.height)
-                        sums = self._sums(starts, tile)
+                        sums = self._sums(starts, tile, columns.vectors)
                         places = tile.rows(scope, plan.line.axis, plan.row.axis)
-                        self.epilogue.store(sums, places, self._columns(panel))
+                        self.epilogue.store(sums, places, columns)
                         over_rows.yield_()
                 over_lines.yield_()
-        sizes = [g.size for g in plan.outer]
-        grid = dims.num_elements((*sizes, num_panels, line_blocks, row_blocks))
-        tile_rows = self.lines.tallest * self.rows.tallest
-        note = f"tiles of {tile_rows} x {plan.width} sums, {rows_each * lines_each} a program"
-        return Kernel(b.finish_module(), tuple(scope.arguments), grid, (note,))
 
     def _grain(self) -> tuple[int, int]:
         """Tiles of one program: along the rows, along the lines."""
@@ -187,7 +223,7 @@ class _Writer:
                 start = start + scope.place[axis] * scope.size(coefficient)
         return row_start, start
 
-    def _sums(self, starts: tuple[Expr, Expr], tile: Tile) -> list[list[Expr]]:
+    def _sums(self, starts: tuple[Expr, Expr], tile: Tile, vectors: int) -> list[list[Expr]]:
         """Products of the tile's rows with the panel, summed in the order of the reduced axes."""
         scope, plan = self.scope, self.plan
         form = offset_of(plan.rows)
@@ -196,9 +232,9 @@ class _Writer:
         first = starts[0] + tile.line * along_line + tile.row * along_row
         begins = [first + along_line * i + along_row * j for i, j in tile.places()]
         zero = self.b.full((self.lanes,), 0.0, self.epilogue.accumulator)
-        carried: Sequence[Expr] = [zero] * (len(begins) * self.vectors)
+        carried: Sequence[Expr] = [zero] * (len(begins) * vectors)
         flat = self._reduce(begins, starts[1], carried, plan.reduced)
-        return [list(flat[r * self.vectors :][: self.vectors]) for r in range(len(begins))]
+        return [list(flat[r * vectors :][:vectors]) for r in range(len(begins))]
 
     def _reduce(
         self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr], left: Sequence[Group]
@@ -220,26 +256,15 @@ class _Writer:
 
     def _products(self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr]) -> list[Expr]:
         b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes
-        wide = self.epilogue.accumulator
+        wide, vectors = self.epilogue.accumulator, len(carried) // len(begins)
         rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
-        right = [
-            b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(self.vectors)
-        ]
+        right = [b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(vectors)]
         sums = []
         for r, begin in enumerate(begins):
             left = b.cast(b.load(rows, begin), wide)
             for v, column in enumerate(right):
-                sums.append(b.fma(left, column, carried[r * self.vectors + v]))
+                sums.append(b.fma(left, column, carried[r * vectors + v]))
         return sums
-
-    def _columns(self, panel: Expr) -> Columns:
-        plan = self.plan
-        limit, width = plan.columns, plan.width
-        full = None
-        if isinstance(limit, int) and (limit % width == 0 or limit < width):
-            full = limit % width == 0
-        start = panel * width
-        return Columns(plan.column_axis, start, self.lanes, self.vectors, limit, full)
 
 
 def _unroll(size: DimLike) -> int:

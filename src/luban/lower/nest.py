@@ -27,7 +27,15 @@ REDUCING = (
     PanelConvolution,
 )
 
-__all__ = ["Group", "Nest", "Reduction", "Write", "build_nest"]
+__all__ = [
+    "Group",
+    "Nest",
+    "Reduction",
+    "Write",
+    "build_nest",
+    "merged_groups",
+    "row_major",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,8 @@ def build_nest(body: Graph) -> Nest:
     return nest
 
 
-def _row_major(index: Index, shape: Sequence[DimLike]) -> Linear:
+def row_major(index: Index, shape: Sequence[DimLike]) -> Linear:
+    """The offset of an index in a dense tensor of that shape."""
     offset: Linear = fixed(0)
     stride: DimLike = 1
     for i, size in zip(reversed(index), reversed(shape), strict=True):
@@ -135,7 +144,7 @@ def _plain(body: Graph) -> Nest:
         if root.tensor.shape != shape:
             raise Declined(f"results of shapes {list(shape)} and {list(root.tensor.shape)}")
         nest.writes.append(
-            Write(position, trace.value(root, index), _row_major(index, shape), False)
+            Write(position, trace.value(root, index), row_major(index, shape), False)
         )
     return nest
 
@@ -191,7 +200,7 @@ def _row_write(
 ) -> Write:
     given = root.tensor.shape
     if given == tuple(shape):
-        return Write(position, trace.value(root, full), _row_major(full, given), True)
+        return Write(position, trace.value(root, full), row_major(full, given), True)
     kept_shape = tuple(shape[i] for i in kept)
     if given == kept_shape:
         index: Index = tuple(axis_index(i) for i in kept)
@@ -199,7 +208,7 @@ def _row_write(
         index = tuple(axis_index(i) if i in kept else fixed(0) for i in range(len(shape)))
     else:
         raise Declined(f"result {list(given)} is neither {list(shape)} nor {list(kept_shape)}")
-    return Write(position, trace.value(root, index), _row_major(index, given), False)
+    return Write(position, trace.value(root, index), row_major(index, given), False)
 
 
 def _reduction(
@@ -231,7 +240,7 @@ def _contraction(body: Graph, node: Node) -> Nest:
             raise Declined(
                 f"result {list(root.tensor.shape)} beside a contraction of {list(shape)}"
             )
-        nest.writes.append(Write(position, trace.value(root, out), _row_major(out, shape), False))
+        nest.writes.append(Write(position, trace.value(root, out), row_major(out, shape), False))
     return nest
 
 
@@ -371,11 +380,12 @@ def _collapse(nest: Nest) -> None:
     """Run adjacent axes as one loop wherever every index moves as if they were one."""
     forms = [ref.offset for ref in nest.needed() if ref.offset is not None]
     forms += [write.offset for write in nest.writes]
-    nest.kept = _merged(nest.kept, forms)
-    nest.reduced = _merged(nest.reduced, forms)
+    nest.kept = merged_groups(nest.kept, forms)
+    nest.reduced = merged_groups(nest.reduced, forms)
 
 
-def _merged(groups: list[Group], forms: list[Linear]) -> list[Group]:
+def merged_groups(groups: list[Group], forms: list[Linear]) -> list[Group]:
+    """Adjacent groups as one wherever all forms move as if they were one; sizes of 1 dropped."""
     result: list[Group] = []
     for group in groups:
         if group.size == 1:

@@ -11,11 +11,12 @@ from functools import partial
 
 from luban.core import dims
 from luban.core.dims import DimLike
+from luban.core.registers import fair_divisor
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Rows
 from luban.tile.expr import Expr
 
-__all__ = ["RowTiles", "Span", "Tile", "few_heights", "split_rows"]
+__all__ = ["RowTiles", "Span", "Tile", "few_heights", "row_tiles", "split_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class Tile:
 class RowTiles:
     """`count` rows in tiles of at most `limit`.
 
-    A count known at run time only needs code for every height up to `limit`, or for a few `heights`
-    (from 1 to `limit`): then the rows behind the last full tile are made up of several lower ones.
+    Of a count known at run time, the rows behind the last full tile are made up of tiles of several
+    `heights`; without them, the count is a multiple of `limit`.
     """
 
     count: DimLike
@@ -100,10 +101,8 @@ class RowTiles:
         first = block * tiles
         if isinstance(self.count, int):
             yield from self._known(scope, first, first + tiles)
-        elif self.heights:
-            yield from self._greedy(scope, first, first + tiles)
         else:
-            yield from self._exact(scope, first, first + tiles)
+            yield from self._greedy(scope, first, first + tiles)
 
     def _known(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
         assert isinstance(self.count, int)
@@ -113,21 +112,6 @@ class RowTiles:
             shift = b.constant(row - tile * height)
             yield Span(height, begin, end, partial(_adjacent, height, shift))
             tile, row = tile + tiles, row + tiles * height
-
-    def _exact(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
-        """As `split_rows` does, at run time: `extra` tiles of one more than the others."""
-        b, count = scope.b, scope.size(self.count)
-        num_tiles = (count + (self.limit - 1)) // self.limit
-        height = count // b.max(num_tiles, 1)
-        extra = count - height * num_tiles
-        stop = b.min(stop, num_tiles)
-        high_end, low_start = b.min(stop, extra), b.max(first, extra)
-        for candidate in range(1, self.limit + 1):
-            is_high, is_low = height.eq(candidate - 1), height.eq(candidate)
-            begin = b.select(is_low, low_start, first)
-            end = b.select(is_low, stop, b.select(is_high, high_end, first))
-            shift = b.select(is_low, extra, 0)
-            yield Span(candidate, begin, end, partial(_adjacent, candidate, shift))
 
     def _greedy(self, scope: Scope, first: Expr, stop: Expr) -> Iterator[Span]:
         """Full tiles; in the place of the last one what remains, in as high tiles as it takes."""
@@ -142,6 +126,20 @@ class RowTiles:
                 end = b.select(last_block, tiles, 0)
                 yield Span(height, zero, end, partial(_adjacent, height, row))
                 row = row + tiles * height
+
+
+def row_tiles(count: DimLike, limit: int) -> RowTiles:
+    """Tiles of at most `limit` rows: exact ones where the count has a fair divisor.
+
+    >>> row_tiles(dims.symbol("n") * 196, 8)
+    RowTiles(count=196*n, limit=7, heights=())
+    >>> row_tiles(dims.symbol("n"), 8)
+    RowTiles(count=n, limit=8, heights=(1, 2, 4, 8))
+    """
+    if isinstance(count, int):
+        return RowTiles(count, limit)
+    fair = fair_divisor(count, limit)
+    return RowTiles(count, fair) if fair else RowTiles(count, limit, few_heights(limit))
 
 
 def few_heights(limit: int) -> tuple[int, ...]:

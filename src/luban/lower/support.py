@@ -7,7 +7,8 @@ from luban.graph.ops.data import Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Node
-from luban.lower import maths
+from luban.graph.ops.structure import Scatter
+from luban.lower import maths, scatter
 from luban.lower.trace import Declined
 from luban.tile.op import computes
 
@@ -31,6 +32,8 @@ def no_kernel(n: Node) -> str | None:
             return f"bitcast to {dtype} has no kernel"
         case Reduce() | ReduceWindow() | ArgReduce() if not _accumulates(n):
             return f"{n.op.name} of {n.operands[0].tensor.dtype} has no kernel"
+        case Scatter():
+            return scatter.supported(n)
         case Iota(dtype=dtype) if not computes(dtype):
             return f"iota of {dtype} has no kernel"
     return None

@@ -30,6 +30,7 @@ from luban.graph.ops.structure import (
     Pad,
     Reshape,
     Reverse,
+    Scatter,
     Slice,
     Transpose,
 )
@@ -53,7 +54,7 @@ VIEWS = (
 ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
 PANELLED = (PanelDot, PanelConvolution)
 CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
-KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota)
+KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota, Scatter)
 FREE = (Parameter, Constant, DimensionSize, GetItem)
 _STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is linear in its index
 _ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
@@ -86,6 +87,8 @@ class Cluster:
 
     def takes(self, shape: Shape) -> bool:
         """True if elementwise nodes of this shape can be members."""
+        if self.kind == "scatter":
+            return False  # all updates must be in before anything reads the result
         return shape == self.space or (self.kind == "rows" and shape in (self.kept, self.kept_ones))
 
 
@@ -111,6 +114,10 @@ class _Fuser:
                 self.decisions.append(Decision(n, False, why))
             elif isinstance(n.op, CONTRACTIONS):
                 self._start(n, "contraction", n.tensor.shape)
+            elif isinstance(
+                n.op, Scatter
+            ):  # space: what may melt into it is shaped like its updates
+                self._start(n, "scatter", n.operands[2].tensor.shape)
             elif isinstance(n.op, (Reduce, ArgReduce)):
                 self._reduction(n)
             elif isinstance(n.op, ELEMENTWISE):
@@ -286,13 +293,13 @@ class _Fuser:
                 target = self.owner.get(user)
                 if target is None or target is cluster or target.space != m.tensor.shape:
                     continue
-                if target.kind in ("loop", "rows") and isinstance(user.op, (*ELEMENTWISE, Reduce, ArgReduce)):
+                if target.kind in ("loop", "rows") and isinstance(
+                    user.op, (*ELEMENTWISE, Reduce, ArgReduce)
+                ):
                     found[target] = None
         return sorted(found, key=lambda c: c.number)
 
-    def _passes_between(
-        self, cluster: Cluster, target: Cluster, position: dict[Node, int]
-    ) -> bool:
+    def _passes_between(self, cluster: Cluster, target: Cluster, position: dict[Node, int]) -> bool:
         """True if something outside both depends on `cluster` and is needed by `target`."""
         start = min(position[m] for m in cluster.members)
         seen: set[Node] = set()
