@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from luban.codegen.blocks import Address, gather_addresses
 from luban.codegen.emitter import Emitter
-from luban.codegen.memory import Address, gather_addresses
 from luban.codegen.narrow import from_memory, to_memory
 from luban.codegen.registers import RegisterTile, lanes_of, memory_elem
 from luban.codegen.table import emits

@@ -1,24 +1,21 @@
-"""Load, Store, Gather, Scatter, Prefetch, Scratch, atomics.
+"""Load, Store, Gather, Scatter, Prefetch, Scratch.
 
-Every element has an address of the form pointer + constant. Where the constants of a chunk are
-consecutive it is one vector access; where they are equal, one scalar; otherwise lane by lane, or a
-masked gather or scatter under a mask that is not known.
+A chunk whose elements follow each other in memory is one vector access; a short stride is a few and
+a shuffle; other chunks go lane by lane, or by a masked gather or scatter under a mask that is not
+known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from luban.codegen.elementwise import affine
+from luban.codegen.blocks import Address, Chunk, Run, block_rows, chunked, gather_rows
 from luban.codegen.emitter import Emitter
 from luban.codegen.narrow import from_memory, to_memory
 from luban.codegen.registers import (
     DeferredParts,
     RegisterTile,
-    chunks,
     gather_lanes,
-    lanes_of,
     memory_elem,
     register_elem,
 )
@@ -35,173 +32,7 @@ from luban.tile.memory_ops import (
     Store,
 )
 
-__all__ = ["Address", "gather_addresses"]
-
-
-class Address(NamedTuple):
-    """Where one element is."""
-
-    pointer: Value
-    offset_bytes: int
-
-
-class _Run(NamedTuple):
-    """Elements of a row: `step_bytes` apart from `first` on, or each listed when that is None."""
-
-    first: Address
-    step_bytes: int | None
-    size: int
-    listed: Sequence[Address] = ()
-
-    def cut(self, start: int, size: int) -> _Run:
-        """`size` elements from `start` on."""
-        if self.step_bytes is None:
-            return _listed(self.listed[start : start + size])
-        pointer, offset = self.first
-        return _Run(Address(pointer, offset + start * self.step_bytes), self.step_bytes, size)
-
-    def addresses(self) -> Sequence[Address]:
-        """Every element's address."""
-        if self.step_bytes is None:
-            return self.listed
-        pointer, offset = self.first
-        return [Address(pointer, offset + i * self.step_bytes) for i in range(self.size)]
-
-
-def _listed(addresses: Sequence[Address]) -> _Run:
-    """Elements at these addresses, as a run of equal steps where they are one."""
-    first, *rest = addresses
-    if not rest:
-        return _Run(first, 0, 1)
-    step = rest[0].offset_bytes - first.offset_bytes
-    for number, address in enumerate(rest, start=1):
-        if address != (first.pointer, first.offset_bytes + number * step):
-            return _Run(first, None, len(addresses), addresses)
-    return _Run(first, step, len(addresses))
-
-
-class _Chunk(NamedTuple):
-    """The elements of one part: addresses, mask (None: all), alignment of the first in bytes."""
-
-    run: _Run
-    mask: Value | None
-    align: int
-
-    @property
-    def size(self) -> int:
-        return self.run.size
-
-    def is_vector(self, elem_bytes: int) -> bool:
-        """Whether one vector access covers it."""
-        return self.run.size == 1 or self.run.step_bytes == elem_bytes
-
-
-# Addresses
-
-_ZERO = Value("0", "i64")
-
-# Where an index of some axes is: what dynamic strides move it by, and static elements.
-_Place = tuple[tuple[Value, ...], int]
-
-
-def block_rows(
-    f: Emitter,
-    op: Load | Store,
-    pointer: Value,
-    index: Value,
-    strides: Sequence[Value],
-    size_bytes: int,
-) -> list[_Run]:
-    """The rows of a strided block: runs along the last axis, in row-major order."""
-    dynamic = iter(strides)
-    axes: list[list[_Place]] = []
-    for axis, (extent, stride) in enumerate(zip(op.shape, op.strides, strict=True)):
-        offsets = op.row_offsets[axis] if op.row_offsets else None
-        if offsets is not None:
-            axes.append([((), offset) for offset in offsets])
-        elif stride is not None:
-            axes.append([((), i * stride) for i in range(extent)])
-        else:
-            step = next(dynamic)
-            steps = (f.addresses.multiply(step, Value(str(i), "i64")) for i in range(extent))
-            axes.append([(() if moved == _ZERO else (moved,), 0) for moved in steps])
-    bases: dict[tuple[Value, ...], Address] = {}
-
-    def address(place: _Place) -> Address:
-        moved, elements = place
-        if moved not in bases:
-            bases[moved] = _base(f, pointer, index, moved, size_bytes)
-        base, offset = bases[moved]
-        return Address(base, offset + elements * size_bytes)
-
-    places: list[_Place] = [((), 0)]
-    for axis_places in axes[:-1]:
-        places = [_further(place, other) for place in places for other in axis_places]
-    if not op.shape:
-        return [_Run(address(places[0]), 0, 1)]
-    stride = op.strides[-1]
-    if stride is not None and not (op.row_offsets and op.row_offsets[-1]):
-        return [_Run(address(place), stride * size_bytes, op.shape[-1]) for place in places]
-    return [_listed([address(_further(place, other)) for other in axes[-1]]) for place in places]
-
-
-def _further(place: _Place, other: _Place) -> _Place:
-    return place[0] + other[0], place[1] + other[1]
-
-
-def _base(
-    f: Emitter, pointer: Value, index: Value, moved: Sequence[Value], size_bytes: int
-) -> Address:
-    """pointer + moved + index; `moved` first, as a loop over the index rarely changes it."""
-    total = _ZERO
-    for step in moved:
-        total = f.addresses.add(total, step)
-    first, offset = f.addresses.advance(pointer, total, size_bytes)
-    second, more = f.addresses.advance(first, index, size_bytes)
-    return Address(second, offset + more)
-
-
-def gather_addresses(f: Emitter, operation: Operation) -> list[Address]:
-    """The address of every element of pointer[offsets], the first two operands."""
-    pointer, offsets = f.scalar(operation.operands[0]), f.tile(operation.operands[1])
-    size_bytes = operation.operands[0].type.pointee.size_bytes
-    form = affine(offsets)
-    if form is not None:
-        base, constant = f.addresses.advance(pointer, form[0], size_bytes)
-        numbers = form[1].reshape(-1).tolist()
-        return [Address(base, constant + number * size_bytes) for number in numbers]
-    result = []
-    for part, lane in lanes_of(offsets):
-        index = f.w.extract(part, lane) if part.lanes else part
-        result.append(Address(*f.addresses.advance(pointer, index, size_bytes)))
-    return result
-
-
-def _gather_rows(f: Emitter, operation: Operation) -> list[_Run]:
-    addresses = gather_addresses(f, operation)
-    shape = operation.operands[1].type.shape
-    extent = shape[-1] if shape else 1
-    return [_listed(addresses[i : i + extent]) for i in range(0, len(addresses), extent)]
-
-
-def _chunked(
-    rows: Sequence[_Run], lanes: int, mask: RegisterTile | None, align: int, elem_bytes: int
-) -> list[_Chunk]:
-    """Cut the rows of a block into the parts of its register tile."""
-    pieces = []
-    for start, size in chunks(rows[0].size, lanes):
-        skipped = start * elem_bytes
-        known = min(align, skipped & -skipped) if skipped else align
-        pieces.append((start, size, max(known, elem_bytes)))
-    result: list[_Chunk] = []
-    for row in rows:
-        for start, size, known in pieces:
-            masked = None if mask is None else mask.parts[len(result)]
-            if masked is not None and masked.text in ("true", "splat (i1 true)"):
-                masked = None
-            result.append(_Chunk(row.cut(start, size), masked, known))
-    return result
-
+__all__: list[str] = []
 
 # Loading
 
@@ -218,11 +49,11 @@ def emit_load(op: Load, f: Emitter, operation: Operation) -> Sequence[RegisterTi
 @emits(Gather)
 def emit_gather(_op: Gather, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """Elements anywhere; offsets of the form scalar + constants load like a block."""
-    return _load(f, operation, _gather_rows(f, operation), 2, 1)
+    return _load(f, operation, gather_rows(f, operation), 2, 1)
 
 
 def _load(
-    f: Emitter, operation: Operation, rows: Sequence[_Run], first: int, align: int
+    f: Emitter, operation: Operation, rows: Sequence[Run], first: int, align: int
 ) -> tuple[RegisterTile]:
     """Load elements; operands from `first` on are the mask and what masked-off elements give."""
     kind = operation.result.type
@@ -230,7 +61,7 @@ def _load(
     lanes = f.lanes(operation.result)
     rest = [f.tile_in(value, lanes) for value in operation.operands[first:]]
     mask = rest[0] if rest else None
-    pieces = _chunked(rows, lanes, mask, align, dtype.size_bytes)
+    pieces = chunked(rows, lanes, mask, align, dtype.size_bytes)
     small = len(pieces) == len(rows) > 1 and rows[0].size * dtype.size_bytes <= 8
     if mask is None and small:  # a column of numbers, or of the few bytes that `Dot4` takes
         column = DeferredParts(f.w, len(pieces), lambda i: _load_chunk(f, dtype, pieces[i], None))
@@ -253,7 +84,7 @@ def _load(
     return f.result(operation, parts)
 
 
-def _load_chunk(f: Emitter, dtype: DType, piece: _Chunk, other: Value | None) -> Value:
+def _load_chunk(f: Emitter, dtype: DType, piece: Chunk, other: Value | None) -> Value:
     w = f.w
     elem, elem_bytes = memory_elem(dtype), dtype.size_bytes
     lanes = piece.size if piece.size > 1 else 0
@@ -282,12 +113,12 @@ def _load_chunk(f: Emitter, dtype: DType, piece: _Chunk, other: Value | None) ->
 _WINDOW_STEPS = frozenset({-4, -3, -2, -1, 2, 3, 4})
 
 
-def _window_step(run: _Run, elem_bytes: int) -> int | None:
+def _window_step(run: Run, elem_bytes: int) -> int | None:
     """The stride of a run in elements."""
     return None if run.step_bytes is None else run.step_bytes // elem_bytes
 
 
-def _load_windows(f: Emitter, elem: str, elem_bytes: int, run: _Run) -> Value:
+def _load_windows(f: Emitter, elem: str, elem_bytes: int, run: Run) -> Value:
     """Whole vectors from the first to the last element, and the wanted lanes of them.
 
     What lies between two elements of one array is memory of that array too.
@@ -314,7 +145,7 @@ def _load_windows(f: Emitter, elem: str, elem_bytes: int, run: _Run) -> Value:
     return gather_lanes(f.w, wanted)
 
 
-def _masked_load(f: Emitter, dtype: DType, piece: _Chunk, missing: Value) -> Value:
+def _masked_load(f: Emitter, dtype: DType, piece: Chunk, missing: Value) -> Value:
     """Masked-off lanes touch nothing. A scalar is a vector of one, which LLVM makes a branch."""
     w = f.w
     elem, elem_bytes = memory_elem(dtype), dtype.size_bytes
@@ -432,11 +263,11 @@ def emit_store(op: Store, f: Emitter, operation: Operation) -> Sequence[Register
 @emits(Scatter)
 def emit_scatter(_op: Scatter, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """Elements anywhere; the last one stays where addresses repeat."""
-    return _store(f, operation, _gather_rows(f, operation), 3, 1)
+    return _store(f, operation, gather_rows(f, operation), 3, 1)
 
 
 def _store(
-    f: Emitter, operation: Operation, rows: Sequence[_Run], first: int, align: int
+    f: Emitter, operation: Operation, rows: Sequence[Run], first: int, align: int
 ) -> tuple[()]:
     value = operation.operands[2]
     kind = value.type
@@ -444,7 +275,7 @@ def _store(
     lanes = f.lanes(value)
     source = f.tile_in(value, lanes)
     mask = f.tile_in(operation.operands[first], lanes) if len(operation.operands) > first else None
-    pieces = _chunked(rows, lanes, mask, align, dtype.size_bytes)
+    pieces = chunked(rows, lanes, mask, align, dtype.size_bytes)
     stored: dict[Value, Value] = {}
     for piece, part in zip(pieces, source.parts, strict=True):
         if piece.mask is not None and piece.mask.text in ("false", "splat (i1 false)"):
@@ -455,7 +286,7 @@ def _store(
     return ()
 
 
-def _store_chunk(f: Emitter, dtype: DType, piece: _Chunk, value: Value) -> None:
+def _store_chunk(f: Emitter, dtype: DType, piece: Chunk, value: Value) -> None:
     w = f.w
     elem_bytes = dtype.size_bytes
     lanes = piece.size
