@@ -95,6 +95,11 @@ def test_column_to_image_dilated() -> None:
     compare("Col2Im", inputs, opset=18, known=(1, 2), dilations=[2, 2])
 
 
+def test_windows_of_a_size_known_at_run_time() -> None:
+    compare("Conv", [normal(2, 4, 9, 8), normal(6, 4, 3, 2)], atol=1e-5)
+    compare("ConvTranspose", [normal(1, 2, 5, 5), normal(2, 3, 3, 3)], strides=[2, 2], atol=1e-5)
+
+
 def test_channels_that_do_not_fit_are_an_error() -> None:
     with pytest.raises(LubanError, match=r"has 4 channels, expected 6: 2 groups of 3"):
         run("Conv", [normal(1, 4, 5, 5), normal(2, 3, 3, 3)], known=[1], group=2)

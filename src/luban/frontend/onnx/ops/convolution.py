@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.errors import ShapeError
-from luban.frontend.onnx.context import NodeContext
+from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.registry import op
 from luban.frontend.onnx.windows import windows
 from luban.graph import build
@@ -16,12 +16,19 @@ from luban.ir.node import Node
 __all__: list[str] = []
 
 
-def kernel_shape(ctx: NodeContext, filters: Node) -> tuple[int, ...]:
-    """The window sizes of the filters. Raises ShapeError if symbolic or stated otherwise."""
+def kernel_shape(ctx: NodeContext, filters: Node, x: Node | None = None) -> tuple[int, ...]:
+    """The window sizes of the filters. Raises ShapeError if they are stated otherwise.
+
+    Raises RunTimeValueNeeded for symbolic ones: windows are unrolled, so their size is built in.
+    `x` is the input if the result has its dtype, batch and rank.
+    """
     given = filters.tensor.shape[2:]
     sizes = tuple(size for size in given if isinstance(size, int))
     if len(sizes) != len(given):
-        raise ShapeError(f"filters are {filters.tensor}, expected constant window sizes")
+        names = ("channels", *(f"space_{i}" for i in range(len(given))))
+        fresh = [ctx.fresh(name) for name in names]
+        opened = None if x is None else [x.tensor.with_shape((x.tensor.shape[0], *fresh))]
+        raise RunTimeValueNeeded(filters, opened)
     stated = ctx.ints("kernel_shape", sizes)
     if stated != sizes:
         raise ShapeError(f"kernel_shape is {list(stated)}, the filters are {filters.tensor}")
@@ -39,7 +46,7 @@ def with_bias(x: Node, bias: Node | None) -> Node:
 @op("Conv", since=1)
 def conv(ctx: NodeContext, x: Node, filters: Node, bias: Node | None = None) -> Node:
     """Cross-correlation of [N, C, *S] with [O, C / groups, *K], plus a bias for each channel."""
-    geometry = windows(ctx, x.tensor.shape[2:], kernel_shape(ctx, filters))
+    geometry = windows(ctx, x.tensor.shape[2:], kernel_shape(ctx, filters, x))
     result = build.convolution(
         x,
         filters,
@@ -58,7 +65,7 @@ def conv_transpose(ctx: NodeContext, x: Node, filters: Node, bias: Node | None =
 
     It is the convolution of the input, spread out by the strides, with the mirrored filters.
     """
-    sizes = kernel_shape(ctx, filters)
+    sizes = kernel_shape(ctx, filters, x)
     rank = len(sizes)
     groups = ctx.int("group", 1)
     strides = ctx.ints("strides", (1,) * rank)

@@ -129,7 +129,7 @@ def deform_conv(
 ) -> Node:
     """A convolution whose filters read at places moved by `offset`, weighted by `mask`."""
     batch, channels, *space = x.tensor.shape
-    sizes = kernel_shape(ctx, filters)
+    sizes = kernel_shape(ctx, filters, x)
     geometry = windows(ctx, space, sizes)
     parts, groups = ctx.int("offset_group", 1), ctx.int("group", 1)
     out = offset.tensor.shape[2:]
