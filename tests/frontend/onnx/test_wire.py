@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from luban.frontend.onnx import import_model
 from luban.frontend.onnx.load import load_model
 from luban.frontend.onnx.wire import OWN_CONTENT, without_weights
+from luban.graph import build
 from luban.graph.evaluate import evaluate
 
 LARGE = np.arange(600, dtype=np.float32)
@@ -96,6 +97,19 @@ def test_large_files_are_mapped_not_read(tmp_path: Path) -> None:
         whole = whole.base
     assert isinstance(whole, np.memmap)
     assert source.files == (path,)
+
+
+def test_weights_are_held_once(tmp_path: Path) -> None:
+    """Aligned or not: what is loaded is what the constant holds."""
+    path = tmp_path / "model.onnx"
+    for padding in range(4):
+        proto = model()
+        proto.producer_name = "x" * padding
+        proto.doc_string = "x" * (1 << 20)  # large enough to be mapped
+        path.write_bytes(proto.SerializeToString())
+        source = load_model(path)
+        array = source.array(source.model.graph.initializer[0])
+        assert np.shares_memory(array, build.constant(array).op.value.array)  # type: ignore[attr-defined]
 
 
 def test_elements_are_aligned() -> None:

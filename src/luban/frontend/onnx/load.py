@@ -143,7 +143,9 @@ class Source:
             )
         if isinstance(whole, np.memmap) and offset % element_type(tensor.data_type).size_bytes:
             # It has to be copied to be aligned; a read leaves no mapped pages behind.
-            return np.fromfile(str(whole.filename), np.uint8, length, offset=offset)
+            read = np.fromfile(str(whole.filename), np.uint8, length, offset=offset)
+            read.flags.writeable = False  # so that a constant takes it as it is
+            return read
         return whole[offset : offset + length]
 
     def _external_file(self, location: str, label: str) -> tuple[str, np.ndarray[Any, Any]]:
@@ -203,6 +205,7 @@ def _decoded(
     if bits is None:
         if raw.ctypes.data % element.size_bytes:
             raw = raw.copy()  # numpy and the kernels want elements where the processor does
+            raw.flags.writeable = False
         return raw.view(element.numpy).reshape(shape)
     return _unpacked(raw, bits, count, element).reshape(shape)
 
