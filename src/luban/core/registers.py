@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from luban.core import dims
 from luban.core.dims import DimLike
 
-__all__ = ["Registers"]
+__all__ = ["Registers", "fair_divisor"]
 
 # (rows, vectors) of sums by vector bytes and number of registers: sums + one row of the panel + one
 # element of the left operand fit, and there are enough sums to hide the latency of an FMA.
@@ -23,6 +24,7 @@ _TILES: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
 }
 # What a row of sums costs, by vectors, relative to 4: fewer vectors mean more loads a product.
 _FEW_ROWS = 3.7
+_FEW_SUMS = 10  # vectors of sums that hide the latency of a multiply-add
 _WAYS = 8  # of the first cache, which has 64 sets of 64 bytes
 _PANEL_BYTES = 3 << 18
 _ROW_COST = {4: 1.0, 3: 1.0, 2: 1.02, 1: 1.2}
@@ -70,13 +72,26 @@ class Registers:
 
         def cost(vectors: int) -> float:
             width = vectors * lanes
-            padded = -(-columns // width) * width if isinstance(columns, int) else 1.0
+            padded = self._padded(columns, vectors, lanes)
             panel_bytes = depth * width * size_bytes if isinstance(depth, int) else 0
             far = 1.08 if panel_bytes > _PANEL_BYTES else 1.0
             clash = self._clash(row_step * size_bytes, vectors)
-            return padded * _ROW_COST[vectors] * far * clash * self._low_tiles(rows, vectors)
+            return padded * far * clash * self._low_tiles(rows, vectors)
 
         return min((vectors for _, vectors in self.tiles), key=cost) * lanes
+
+    def _padded(self, columns: DimLike, vectors: int, lanes: int) -> float:
+        """What the columns cost: the last panel leaves out whole vectors, but has small tiles."""
+        if not isinstance(columns, int):
+            return _ROW_COST[vectors]
+        full, rest = divmod(columns, vectors * lanes)
+        used = -(-rest // lanes)
+        cost = full * vectors * _ROW_COST[vectors]
+        if used:
+            sums = used * next(r for r, v in self.tiles if v == vectors)
+            cost += used * _ROW_COST[used] * max(_FEW_SUMS / sums, 1.0)
+            cost += 0.05 * (vectors - used)  # zeros that pass through the caches
+        return lanes * cost
 
     def _clash(self, step_bytes: DimLike, vectors: int) -> float:
         """What rows cost whose elements fall on the same sets of the first cache."""
@@ -87,9 +102,11 @@ class Registers:
 
     def _low_tiles(self, rows: DimLike, vectors: int) -> float:
         """What tiles of few rows cost: reading a panel's row takes as long as _FEW_ROWS of sums."""
-        if not isinstance(rows, int) or rows < 1:
-            return 1.0
         limit = next(r for r, v in self.tiles if v == vectors)
+        if not isinstance(rows, int):
+            return 1.0 if fair_divisor(rows, limit) else 1.03
+        if rows < 1:
+            return 1.0
         if rows <= limit // 2:
             limit = limit // rows * rows
         tiles = -(-rows // limit)
@@ -99,3 +116,15 @@ class Registers:
         """Rows of the register tile over panels of `width` columns."""
         vectors = -(-width // self.lanes(size_bytes))
         return next((rows for rows, v in reversed(self.tiles) if v >= vectors), 1)
+
+
+def fair_divisor(count: DimLike, limit: int) -> int:
+    """The greatest divisor up to `limit` that every value of `count` has; 0 if it is low.
+
+    >>> from luban.core import dims
+    >>> fair_divisor(dims.symbol("n") * 49, 8), fair_divisor(dims.symbol("n") * 49, 6)
+    (7, 0)
+    """
+    known = dims.common_divisor(count)
+    found = max((d for d in range(1, limit + 1) if known % d == 0), default=1)
+    return found if 3 * found >= 2 * limit else 0

@@ -66,7 +66,7 @@ def lower_panel_product(name: str, body: Graph, registers: Registers) -> Kernel:
     scope = Scope(b, body, nest)
     size_bytes = reduction.accumulator.size_bytes
     limit = registers.tile_rows(plan.width, size_bytes)
-    lines = RowTiles(plan.line.size, _lines_of_tile(plan.row.size, limit))
+    lines = row_tiles(plan.line.size, _lines_of_tile(plan.row.size, limit))
     rows = row_tiles(plan.row.size, limit)
     epilogue = Epilogue(scope, nest, reduction, lines.tallest * rows.tallest * plan.width)
     lanes = min(registers.lanes(size_bytes), plan.width)

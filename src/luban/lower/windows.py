@@ -25,7 +25,7 @@ from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
-from luban.lower.row_tiles import RowTiles, Tile, few_heights, split_rows
+from luban.lower.row_tiles import RowTiles, Tile, row_tiles, split_rows
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
@@ -160,7 +160,7 @@ class _Writer:
         self.lanes = lanes
         self.ragged = not isinstance(plan.channels, int) or plan.channels % lanes != 0
         self.lines = RowTiles(plan.line.count, 1)
-        self.rows = RowTiles(plan.row.count, _PIXELS, few_heights(_PIXELS))
+        self.rows = row_tiles(plan.row.count, _PIXELS)
         self.vectors = dims.ceil_div(plan.channels, lanes)
 
     def kernel(self) -> Kernel:
