@@ -103,6 +103,30 @@ def test_out_is_written_to(model: luban.Model) -> None:
         check(outputs)
 
 
+def test_out_of_a_repeated_call(model: luban.Model) -> None:
+    y, total = np.empty((3, 8), np.float32), np.empty(3, np.float32)
+    model(X, out=(y, total))
+    model(X, out=(y, total))
+    fast = model.executor._fast
+    assert fast is not None
+    for shift in range(3):
+        outputs = model(X + shift, out=(y, total))
+        assert fast.misses == 0
+        assert outputs["y"] is y
+        check(outputs, X + shift)
+    with pytest.raises(InputError, match="out 'total' has shape"):
+        model(X, out=(y, total[:2]))
+
+
+def test_out_that_is_the_same_array_twice() -> None:
+    nodes = [helper.make_node(op, ["x"], [y]) for op, y in (("Exp", "a"), ("Neg", "b"))]
+    two = luban.compile(model_of(nodes, [value("x", [3])], [value("a", [3]), value("b", [3])]))
+    room = np.empty(3, np.float32)
+    for _ in range(3):  # the last one written stays
+        two(np.zeros(3, np.float32), out=(room, room))
+        assert room.tolist() == [0, 0, 0]
+
+
 def test_out_for_some_outputs_and_not_contiguous(model: luban.Model) -> None:
     wide = np.zeros((3, 16), np.float32)
     outputs = model(X, out={"y": wide[:, ::2]})
