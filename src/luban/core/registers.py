@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from luban.core import dims
 from luban.core.dims import DimLike
 
-__all__ = ["Registers", "fair_divisor"]
+__all__ = ["Registers", "fair_divisor", "few_heights"]
 
 # (rows, vectors) of sums by vector bytes and number of registers: sums + one row of the panel + one
 # element of the left operand fit, and there are enough sums to hide the latency of an FMA.
@@ -103,19 +103,34 @@ class Registers:
     def _low_tiles(self, rows: DimLike, vectors: int) -> float:
         """What tiles of few rows cost: reading a panel's row takes as long as _FEW_ROWS of sums."""
         limit = next(r for r, v in self.tiles if v == vectors)
-        if not isinstance(rows, int):
-            return 1.0 if fair_divisor(rows, limit) else 1.03
-        if rows < 1:
+        known = dims.common_divisor(rows)
+        if known <= 1 and not isinstance(rows, int):
+            return 1.03
+        if known < 1 or fair_divisor(rows, limit):
             return 1.0
-        if rows <= limit // 2:
-            limit = limit // rows * rows
-        tiles = -(-rows // limit)
-        return max(tiles * _FEW_ROWS / rows, 1.0)
+        if isinstance(rows, int):
+            if rows <= limit // 2:
+                limit = limit // rows * rows
+            return max(-(-rows // limit) * _FEW_ROWS / rows, 1.0)
+        cost, left = 0.0, known
+        for height in (limit, *reversed(few_heights(limit))):
+            cost += left // height * max(height, _FEW_ROWS)
+            left %= height
+        return max(cost / known, 1.0)
 
     def tile_rows(self, width: int, size_bytes: int) -> int:
         """Rows of the register tile over panels of `width` columns."""
         vectors = -(-width // self.lanes(size_bytes))
         return next((rows for rows, v in reversed(self.tiles) if v >= vectors), 1)
+
+
+def few_heights(limit: int) -> tuple[int, ...]:
+    """Heights of which a few make up any count of rows.
+
+    >>> few_heights(14)
+    (1, 2, 4, 7, 14)
+    """
+    return tuple(sorted({h for h in (1, 2, 4, -(-limit // 2), limit) if h <= limit}))
 
 
 def fair_divisor(count: DimLike, limit: int) -> int:

@@ -11,12 +11,12 @@ from functools import partial
 
 from luban.core import dims
 from luban.core.dims import DimLike
-from luban.core.registers import fair_divisor
+from luban.core.registers import fair_divisor, few_heights
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Rows
 from luban.tile.expr import Expr
 
-__all__ = ["RowTiles", "Span", "Tile", "few_heights", "row_tiles", "split_rows"]
+__all__ = ["RowTiles", "Span", "Tile", "row_tiles", "split_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +140,6 @@ def row_tiles(count: DimLike, limit: int) -> RowTiles:
         return RowTiles(count, limit)
     fair = fair_divisor(count, limit)
     return RowTiles(count, fair) if fair else RowTiles(count, limit, few_heights(limit))
-
-
-def few_heights(limit: int) -> tuple[int, ...]:
-    """Heights of which a few make up any count.
-
-    >>> few_heights(14)
-    (1, 2, 4, 7, 14)
-    """
-    return tuple(sorted({h for h in (1, 2, 4, -(-limit // 2), limit) if h <= limit}))
 
 
 def _adjacent(height: int, shift: Expr, tile: Expr) -> Expr:
