@@ -57,6 +57,7 @@ def _define(
             "gives_bool": gives_bool,
         }
         made[name] = dataclass(frozen=True)(type(class_name, (ElementwiseOp,), body))
+        globals()[class_name] = made[name]  # an artifact's pickle looks classes up by name
     return made
 
 
