@@ -20,10 +20,10 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
 
     Raises OptionError if it cannot be written.
 
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> with written_whole(Path(folder.name) / "x") as file:
-    ...     _ = file.write(b"luban")
-    >>> os.listdir(folder.name)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with written_whole(Path(folder) / "x") as file:
+    ...         _ = file.write(b"luban")
+    ...     os.listdir(folder)
     ['x']
     """
     name = ""
