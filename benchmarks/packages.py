@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks import samples
 from benchmarks.cases import (
+    CHAOTIC,
     FLOAT32,
-    INT8_DEEP,
     INT8_DYNAMIC,
     INT8_WEIGHT,
     RECURRENT_FLOAT32,
@@ -193,7 +193,7 @@ PACKAGES: tuple[ModelCase, ...] = (
         _kokoro_file,
         samples.speech_tokens,
         ({"length": 50}, {"length": 23}),
-        INT8_DEEP,
+        CHAOTIC,
         frozenset({"text", "audio", "conv", "attention", "rnn", "int8", "slow"}),
     ),
     _case(
