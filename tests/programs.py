@@ -1,4 +1,4 @@
-"""Small graphs that many rooms test with: each says what it exercises, its sizes and its tolerance."""
+"""Small graphs that many rooms test with, each with the sizes to try and its tolerance."""
 
 from __future__ import annotations
 
@@ -197,30 +197,65 @@ PROGRAMS: tuple[Program, ...] = (
     Program("sum_pool", _pool("sum"), IMAGE_SIZES),
     Program("spatial_mean", lambda: ([IMAGE], [g.mean(IMAGE, [2, 3])]), IMAGE_SIZES),
     Program("channel_mean", lambda: ([IMAGE], [g.mean(IMAGE, [1], keep_axes=True)]), IMAGE_SIZES),
-    Program("exp_transpose", lambda: ([IMAGE], [g.transpose(g.exp(IMAGE), (0, 2, 3, 1))]), IMAGE_SIZES),
-    Program("pad", lambda: ([IMAGE], [g.pad(g.add(IMAGE, 1.0), (0, 0, 1, 2), (0, 0, 2, 1), 3.0)]), IMAGE_SIZES),
+    Program(
+        "exp_transpose", lambda: ([IMAGE], [g.transpose(g.exp(IMAGE), (0, 2, 3, 1))]), IMAGE_SIZES
+    ),
+    Program(
+        "pad",
+        lambda: ([IMAGE], [g.pad(g.add(IMAGE, 1.0), (0, 0, 1, 2), (0, 0, 2, 1), 3.0)]),
+        IMAGE_SIZES,
+    ),
     Program("pad_interior", _interior, IMAGE_SIZES[:2]),
     Program("concatenate", _concatenated, ROWS),
     Program("take_rows", _take(0)),
     Program("take_columns", _take(1)),
     Program("split_heads", _heads, ({"s": 5}, {"s": 0}), num_kernels=2),
     Program("merge_heads", _bad_reshape, ({"s": 5},), num_kernels=2),
-    Program("row_vector", lambda: ([r := p("r", "n"), X], [g.add(g.expand_dims(r, [1]), X)]), ROWS[:2]),
-    Program("select_cast", lambda: ([X, Y], [g.select(g.less(X, Y), X, g.cast(g.cast(Y, "i32"), "f32"))]), ROWS),
+    Program(
+        "row_vector", lambda: ([r := p("r", "n"), X], [g.add(g.expand_dims(r, [1]), X)]), ROWS[:2]
+    ),
+    Program(
+        "select_cast",
+        lambda: ([X, Y], [g.select(g.less(X, Y), X, g.cast(g.cast(Y, "i32"), "f32"))]),
+        ROWS,
+    ),
     Program("reverse", lambda: ([X], [g.reverse(X, [1])]), ROWS),
-    Program("symbolic_broadcast", _symbolic_broadcast, ({"n": 1, "m": 7}, {"n": 7, "m": 1}, {"n": 3, "m": 3})),
-    Program("bf16_softmax", lambda: ([e := p("e", "n", 20, dtype="bf16")], [g.softmax(e, 1)]), ROWS[:2], 1e-2),
+    Program(
+        "symbolic_broadcast",
+        _symbolic_broadcast,
+        ({"n": 1, "m": 7}, {"n": 7, "m": 1}, {"n": 3, "m": 3}),
+    ),
+    Program(
+        "bf16_softmax",
+        lambda: ([e := p("e", "n", 20, dtype="bf16")], [g.softmax(e, 1)]),
+        ROWS[:2],
+        1e-2,
+    ),
     *(
-        Program(f"scatter_{combine}_{form}", _scatter(combine, form), SCATTER_SIZES, num_kernels=None)
+        Program(
+            f"scatter_{combine}_{form}", _scatter(combine, form), SCATTER_SIZES, num_kernels=None
+        )
         for form in ("rows", "elements", "columns", "blocks")
         for combine in ("replace", "add")
     ),
     Program("scatter_max_f16", _scatter("maximum", "rows", "f16"), SCATTER_SIZES, num_kernels=None),
-    Program("scatter_times_int", _scatter("multiply", "columns", "i32"), SCATTER_SIZES, num_kernels=None),
-    Program("scatter_bool", _scatter("replace", "elements", "bool"), SCATTER_SIZES, num_kernels=None),
+    Program(
+        "scatter_times_int", _scatter("multiply", "columns", "i32"), SCATTER_SIZES, num_kernels=None
+    ),
+    Program(
+        "scatter_bool", _scatter("replace", "elements", "bool"), SCATTER_SIZES, num_kernels=None
+    ),
     Program("arg_max", lambda: ([X], [g.arg_reduce("maximum", X, 1)]), ROWS),
     Program("arg_min_last", lambda: ([X], [g.arg_reduce("minimum", X, 1, last=True)]), ROWS[:2]),
     Program("arg_max_first_axis", lambda: ([X], [g.arg_reduce("maximum", X, 0)]), ROWS[:2]),
-    Program("integers", lambda: ([i := p("i", "n", 5, dtype="i64")], [g.floor_mod(g.subtract(i, 3), g.add(i, 1))]), ROWS[:3]),
-    Program("logic", lambda: ([b := p("b", "n", dtype="bool")], [g.bitwise_and(g.bitwise_not(b), b)]), ROWS[:3]),
-)  # fmt: skip
+    Program(
+        "integers",
+        lambda: ([i := p("i", "n", 5, dtype="i64")], [g.floor_mod(g.subtract(i, 3), g.add(i, 1))]),
+        ROWS[:3],
+    ),
+    Program(
+        "logic",
+        lambda: ([b := p("b", "n", dtype="bool")], [g.bitwise_and(g.bitwise_not(b), b)]),
+        ROWS[:3],
+    ),
+)

@@ -31,6 +31,14 @@ def test_run_gives_outputs_in_order(session: luban.InferenceSession) -> None:
     np.testing.assert_array_equal(only, total)
 
 
+def test_an_output_that_is_listed_twice_comes_twice() -> None:
+    y = value("y", [2, 8])
+    model = model_of([helper.make_node("Neg", ["x"], ["y"])], [value("x", [2, 8])], [y, y])
+    first, second = luban.InferenceSession(model.SerializeToString()).run(None, {"x": X})
+    np.testing.assert_array_equal(first, -X)
+    np.testing.assert_array_equal(second, -X)
+
+
 def test_an_unknown_output_is_refused(session: luban.InferenceSession) -> None:
     with pytest.raises(InputError, match="there is no output z"):
         session.run(["y", "z"], {"x": X})

@@ -1,4 +1,4 @@
-"""Each rule: the effect, the refusal, the meaning (bit for bit, on values that break careless rules)."""
+"""Each rule: the effect, the refusal, the meaning, bit for bit on awkward values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.passes.test_fuse import random_graphs
 from tests.programs import p
 
 X = p("x", 3, 4)
-I = p("i", 3, 4, dtype="i32")  # noqa: E741 - integers
+I = p("i", 3, 4, dtype="i32")
 H = p("h", 3, 4, dtype="f16")
 B = p("b", 3, 4, dtype="bool")
 ODD = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45, -1e-45, 3.4e38, -1.5, 2.0, 0.5, -7.0]

@@ -1,4 +1,4 @@
-"""`luban check`: hold a model against its float64 meaning and name the first thing that is wrong."""
+"""`luban check`: hold a model against its float64 meaning; name the first thing that is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes, in order: the only list of them. Each is named, can be left out, and reports its effect."""
+"""The passes, in order: the only list of them. Each has a name, a report, and can be left out."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ PASSES: tuple[Pass, ...] = (
 def optimise(
     graph: Graph, registers: Registers, without: Collection[str] = ()
 ) -> tuple[Graph, list[PassReport]]:
-    """Run the passes over a graph and its sub-graphs. Raises OptionError for an unknown pass name."""
+    """Run the passes over a graph and its sub-graphs. Raises OptionError for an unknown pass."""
     unknown = set(without) - {p.name for p in PASSES}
     if unknown:
         raise OptionError(

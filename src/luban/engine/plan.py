@@ -1,4 +1,4 @@
-"""A stage of launches for certain sizes: memory, addresses, program counts, and the table to replay.
+"""A stage of launches for certain sizes: memory, addresses, program counts, the table to replay.
 
 Recurrences are written out: one launch per kernel of the body and turn, each with the addresses of
 its turn. So a loop over time costs no Python and no synchronisation beyond its kernels.
@@ -133,7 +133,7 @@ class _Planner:
         return prod(value.type.resolve(self.sizes)) * value.type.dtype.size_bytes
 
     def lifetimes(self, steps: Sequence[Native]) -> None:
-        """One buffer for each local result, and for each recurrence its state and its body's work."""
+        """A buffer for each local result, and for each recurrence its state and its body's work."""
         last: dict[Value, int] = {}
         for position, step in enumerate(steps):
             for value in (*step.operands, *step.results):

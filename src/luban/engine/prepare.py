@@ -16,8 +16,8 @@ from luban.graph import build
 from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.data import Constant, DimensionSize, HostCall, Iota, RandomBits
-from luban.graph.ops.structure import BroadcastInDim, Reshape
 from luban.graph.ops.fusion import Once
+from luban.graph.ops.structure import BroadcastInDim, Reshape
 from luban.ir.node import GetItem, Graph, Node, Parameter, map_graph, node, rebuilt
 
 __all__ = ["FOLD_BYTES", "compute_once", "fold_constants", "once_bodies", "prepare_graph"]
@@ -52,7 +52,7 @@ def _constant_nodes(order: list[Node]) -> set[Node]:
 def fold_constants(
     graph: Graph, on_fold: Callable[[Node, Node], None] = lambda _old, _new: None
 ) -> tuple[Graph, int]:
-    """(the graph with small constant results computed, how many). Sub-graphs are left to the caller."""
+    """(the graph with small constant results computed, how many); not in its sub-graphs."""
     order = graph.nodes()
     fixed = _constant_nodes(order)
     folded = 0
@@ -102,7 +102,7 @@ def prepare_graph(bodies: Sequence[Graph]) -> Graph:
 
 
 def _worth(n: Node) -> bool:
-    """True if keeping the result beats computing it again: it does work and is no bigger than needed."""
+    """True if keeping the result beats computing it again: it takes work to make."""
     if not isinstance(n.type, TensorType) or n.type.dtype is DTYPES["str"]:
         return False
     current = n

@@ -27,7 +27,7 @@ def _copy_body(type_: Type) -> Graph:
 
 
 def copies_for(scan: Node) -> tuple[Node, ...]:
-    """For each carried value of a scan, a kernel that copies its start: all there is without turns."""
+    """A kernel for each carried value of a scan that copies its start, for scans of no turns."""
     assert isinstance(scan.op, Scan)
     starts = scan.operands[: scan.op.num_carried]
     return tuple(copy_of(node(Parameter("start", start.type))) for start in starts)
@@ -66,9 +66,9 @@ def _separated(body: Graph) -> Graph:
             root = root.operands[0]
         made = root.operands[0] if isinstance(root.op, GetItem) else root
         if root in taken or not isinstance(made.op, Fusion):
-            result = root = copy_of(result)  # noqa: PLW2901
+            result = root = copy_of(result)
             while root in taken:  # equal copies are one node: copy the copy
-                result = root = copy_of(result)  # noqa: PLW2901
+                result = root = copy_of(result)
         taken.add(root)
         results.append(result)
     return Graph(body.name, body.parameters, tuple(results), body.result_names)

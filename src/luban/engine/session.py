@@ -177,8 +177,8 @@ class InferenceSession:
         """
         del run_options
         outputs = self._model(dict(input_feed))
-        if not output_names:
-            return list(outputs.values())
+        if not output_names:  # a name may come twice
+            return [outputs[info.name] for info in self._model.outputs]
         if unknown := [name for name in output_names if name not in outputs]:
             raise InputError(
                 f"{self._model.name}: there is no output {', '.join(unknown)}",

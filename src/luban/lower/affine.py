@@ -1,4 +1,4 @@
-"""Index expressions of a loop nest: linear in the loop axes, plus terms in values computed inside the loop."""
+"""Index expressions of a loop nest: linear in its axes, plus terms in values computed inside."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Linear", "axis_index", "fixed"]
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """constant + sum of coefficient * loop axis + sum of coefficient * value; no zero coefficients.
+    """constant + sum of coefficient * axis + sum of coefficient * value; no zero coefficients.
 
-    `axes` and `values` are sorted by axis number and by the value's number, so equal forms are equal.
+    `axes` and `values` are sorted by number, so equal forms are equal.
     """
 
     constant: DimLike

@@ -40,7 +40,7 @@ COMBINE = {"sum": "add", "product": "multiply", "maximum": "maximum", "minimum":
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The axis that runs along a tile: lane i is at `base + i`; `mask` if not all lanes are inside."""
+    """The axis along a tile: lane i is at `base + i`; `mask` if not all lanes are inside."""
 
     axis: int
     base: Expr
@@ -118,7 +118,7 @@ class Scope:
         return any(ref in memo for memo in self._memo)
 
     def linear(self, form: Linear) -> tuple[Expr, DimLike | Expr, Expr | None]:
-        """(start, stride along the lanes, offsets per lane) of an index; offsets if it is not linear in the lanes."""
+        """(start, stride along the lanes, offsets per lane if not linear in them) of an index."""
         start = self.size(form.constant)
         stride: DimLike = 0
         scattered: Expr | None = None
@@ -165,7 +165,8 @@ class Scope:
         return maths.apply(b, ref.kind, tuple(self.value(arg) for arg in ref.args))
 
     def _load(self, ref: Ref) -> Expr:
-        assert ref.offset is not None and ref.operand is not None
+        assert ref.offset is not None
+        assert ref.operand is not None
         pointer = self._pointers[ref.operand]
         start, stride, scattered = self.linear(ref.offset)
         mask = self.all_of(ref.args)
@@ -212,7 +213,7 @@ class Scope:
         )
 
     def hoist(self, refs: Sequence[Ref], blocked: frozenset[int]) -> None:
-        """Emit now what does not depend on the axes in `blocked` nor on reductions still to come."""
+        """Emit now what depends neither on axes in `blocked` nor on reductions still to come."""
         for ref in refs:
             if self.known(ref) or ref.kind in ("constant", "stage"):
                 continue
@@ -332,7 +333,7 @@ class Writer:
             start = chunk * _LANE_CHUNK
             stop = self.b.min(start + _LANE_CHUNK, size)
         exact = isinstance(self.lane.size, int) and self.lane.size % self.width == 0
-        self._over_lanes(self.lane, start, stop, exact, (), lambda _: (self._row(), ())[1])
+        self._over_lanes(self.lane, start, stop, exact, (), lambda _: self._row())
 
     def _over_lanes(
         self,
@@ -365,7 +366,12 @@ class Writer:
                     branch.yield_(*loop.results)
         return branch.results
 
-    def _row(self) -> None:
+    def _stored(self, writes: Sequence[Write]) -> Sequence[Expr]:
+        for write in writes:
+            self.scope.store(write)
+        return ()
+
+    def _row(self) -> Sequence[Expr]:
         """Everything that happens at one place of the kept axes (or one tile of places)."""
         moving = frozenset(g.axis for g in self.nest.reduced)
         for reduction in self.nest.reductions:
@@ -379,7 +385,8 @@ class Writer:
                 self.scope.store(write)
         each = [write for write in self.nest.writes if write.per_element]
         if each:
-            self._over_reduced((), lambda _: ([self.scope.store(w) for w in each], ())[1])
+            self._over_reduced((), lambda _: self._stored(each))
+        return ()
 
     def _over_reduced(
         self,
@@ -435,7 +442,7 @@ class Writer:
         return b.cast(total, reduction.result.dtype)
 
     def _arg_reduce(self, reduction: Reduction) -> Expr:
-        """Index of the extreme: per lane the best value and its index, then the best of the lanes."""
+        """Index of the extreme: per lane the best value and its place, then the best lane."""
         b, scope = self.b, self.scope
         dtype = reduction.accumulator
         op = reduction.node.op

@@ -1,4 +1,4 @@
-"""What lowering gives: a tile program, what to bind to its parameters, and how many programs to run."""
+"""What lowering gives: a tile program, what to bind to its parameters, how many programs to run."""
 
 from __future__ import annotations
 

@@ -18,10 +18,35 @@ _UNARY: dict[str, UnaryKind] = {
     "bitwise_not": "not",
     **{
         name: name  # type: ignore[misc]
-        for name in (
-            "abs sqrt rsqrt exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh "
-            "acosh atanh erf logistic floor ceil round trunc is_nan is_inf"
-        ).split()
+        for name in [
+            "abs",
+            "sqrt",
+            "rsqrt",
+            "exp",
+            "expm1",
+            "log",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "logistic",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "is_nan",
+            "is_inf",
+        ]
     },
 }
 _BINARY: dict[str, BinaryKind] = {
@@ -48,8 +73,31 @@ _COMPARE: dict[str, Predicate] = {
     "greater_equal": "ge",
 }
 HEAVY = frozenset(
-    "exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf logistic "
-    "power atan2 divide remainder floor_mod".split()
+    [
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "logistic",
+        "power",
+        "atan2",
+        "divide",
+        "remainder",
+        "floor_mod",
+    ]
 )
 
 

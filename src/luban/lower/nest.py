@@ -1,4 +1,4 @@
-"""A fusion body as a loop nest: kept axes, reduced axes, reductions in order, and what is stored."""
+"""A fusion body as a loop nest: kept axes, reduced axes, reductions in order, what is stored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One reduction over all reduced axes: `value` where `guards` hold, the kind's empty value elsewhere.
+    """A reduction of `value` where `guards` hold, of the empty value elsewhere.
 
     A product of two values (`factor`) accumulates with one rounding.
     """
@@ -56,7 +56,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Store `value` at `offset` of result `result`; `per_element`: for every reduced index as well."""
+    """Store `value` at `offset` of a result; `per_element`: for every reduced index as well."""
 
     result: int
     value: Ref

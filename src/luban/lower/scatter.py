@@ -1,8 +1,8 @@
 """Scatter: a copy of the operand, then the updates, in order.
 
-Axes along which no two updates can meet (batches, and windows that span the whole operand) run in
-parallel, one of them in lanes. Along the others each program applies its updates one after the other
-in row-major order, so the result never depends on threads or on the run.
+Axes along which no two updates can meet (batches, and windows that span the whole operand) run
+in parallel, one of them in lanes. Along the others each program applies its updates one after the
+other in row-major order, so the result never depends on threads or on the run.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def lower_scatter(name: str, body: Graph, registers: Registers) -> Kernel:
 def _planned(root: Node) -> _Plan:
     op = root.op
     assert isinstance(op, Scatter)
-    operand, indices, updates = root.operands
+    operand, _, updates = root.operands
     rank = updates.tensor.rank
     shape = operand.tensor.shape
     sizes: dict[int, DimLike] = dict(enumerate(updates.tensor.shape))
@@ -94,14 +94,14 @@ def _planned(root: Node) -> _Plan:
     parallel = [Group(position, sizes[position]) for position in sorted(free.values())]
     rest = [Group(rank + axis, size) for axis, size in enumerate(shape) if axis not in free]
     turns = [Group(i, sizes[i]) for i in range(rank) if i not in free.values()]
-    groups = (merged_groups(g, forms) for g in (parallel, rest, turns))
-    return _Plan(trace, *groups, copy, update, guards)
+    parallel, rest, turns = (merged_groups(g, forms) for g in (parallel, rest, turns))
+    return _Plan(trace, parallel, rest, turns, copy, update, guards)
 
 
 def _located(
     trace: Trace, root: Node, batch: Sequence[int], paired: dict[int, int], place: list[Linear]
 ) -> tuple[Ref, ...]:
-    """Add the starts that the indices say to `place`; guards that hold where a window lies inside."""
+    """Add the starts that the indices say to `place`; guards: where a window lies inside."""
     op = root.op
     assert isinstance(op, Scatter)
     operand, indices, updates = root.operands
@@ -138,9 +138,10 @@ class _ScatterWriter(Writer):
     def _lane_group(self) -> Group | None:
         return self.plan.parallel[-1] if self.plan.parallel else None
 
-    def _row(self) -> None:
+    def _row(self) -> Sequence[Expr]:
         self._loops(self.plan.rest, lambda: self.scope.store(self.plan.copy))
         self._loops(self.plan.turns, self._update)
+        return ()
 
     def _loops(self, groups: Sequence[Group], body: Callable[[], None]) -> None:
         if not groups:

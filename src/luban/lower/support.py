@@ -1,4 +1,4 @@
-"""Which primitives have a kernel form: asked by the fusion pass before it gives them a place in one."""
+"""Which primitives have a kernel form: the fusion pass asks before it gives them a place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from luban.core.types import TensorType
 from luban.graph.ops.data import Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
-from luban.ir.node import Node
 from luban.graph.ops.structure import Scatter
+from luban.ir.node import Node
 from luban.lower import maths, scatter
 from luban.lower.trace import Declined
 from luban.tile.op import computes

@@ -153,7 +153,7 @@ class Trace:
 
     def inside(self, index: Linear, size: DimLike) -> tuple[Ref, ...]:
         """Guards that hold where 0 <= index < size, leaving out what bounds prove."""
-        low, high = index.bounds(self.sizes)
+        low, _ = index.bounds(self.sizes)
         boolean, guards = DTYPES["bool"], []
         if low < 0:
             zero = self.ref("scalar", DTYPES["i64"], value=0)
@@ -165,7 +165,7 @@ class Trace:
         return tuple(guards)
 
     def spread(self, index: Linear, step: int, size: DimLike) -> tuple[Linear, tuple[Ref, ...]]:
-        """Where element `index` of an axis comes from if its elements stand `step` apart, with guards."""
+        """Where element `index` of an axis whose elements stand `step` apart comes from; guards."""
         if step == 1:
             return index, self.inside(index, size)
         integer, boolean = DTYPES["i64"], DTYPES["bool"]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from luban.core.dims import Shape
 from luban.core.types import TensorType
-from luban.graph.order import execution_order, settlers
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
@@ -34,6 +33,7 @@ from luban.graph.ops.structure import (
     Slice,
     Transpose,
 )
+from luban.graph.order import execution_order, settlers
 from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, users
 from luban.passes.decision import Decision
 
@@ -60,8 +60,28 @@ _STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is 
 _ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
 _MAX_MEMBERS = 64  # a body stays readable, and its registers countable
 _EXPENSIVE = frozenset(
-    "exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
-    "logistic power atan2".split()
+    [
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "logistic",
+        "power",
+        "atan2",
+    ]
 )
 
 
@@ -154,7 +174,7 @@ class _Fuser:
         self.owner[n] = cluster
 
     def _reaches(self, operand: Node, cluster: Cluster) -> tuple[bool, bool]:
-        """(operand comes from inside the cluster, it does so only through views a row kernel allows)."""
+        """(operand comes from the cluster, it does so only through views that rows allow)."""
         current = operand
         while current not in self.owner and isinstance(current.op, (BroadcastInDim, Reshape)):
             if isinstance(current.op, Reshape) and _squeezed(current.tensor.shape) != _squeezed(
@@ -205,10 +225,10 @@ class _Fuser:
         space = n.operands[0].tensor.shape
         axes = _reduced_axes(n)
         for cluster in reversed(self._candidates(n)):
-            if cluster.kind == "rows" and cluster.space == space and cluster.axes == axes:
-                if not self._fits(n, cluster):
-                    self._join(n, cluster)
-                    return
+            alike = cluster.kind == "rows" and cluster.space == space and cluster.axes == axes
+            if alike and not self._fits(n, cluster):
+                self._join(n, cluster)
+                return
         self._start(n, "rows", space, axes)
 
     def _elementwise(self, n: Node) -> None:
@@ -261,7 +281,7 @@ class _Fuser:
             cluster.members = {}
 
     def share(self, order: Sequence[Node]) -> None:
-        """Cheap elementwise clusters join a later kernel over the same elements, which stores them too.
+        """Cheap elementwise clusters join a later kernel over the same elements, which stores both.
 
         A residual sum that feeds a normalisation and is used again later is then read only once.
         """
@@ -375,7 +395,7 @@ def _streams(n: Node) -> bool:
 def _streamed(operand: Node) -> Node:
     """What must be in memory so that a product reads its rows as streams.
 
-    The first view on the way that is not linear, or the operand itself if its rows are not contiguous.
+    The first view on the way that is not linear, or the operand if its rows are not contiguous.
     """
     current = operand
     last = operand.tensor.rank - 1
@@ -402,7 +422,7 @@ def _streamed(operand: Node) -> Node:
 
 
 def _reads_once(n: Node) -> bool:
-    """True unless the node reads elements of its operand more than once, or out of order by data."""
+    """True unless the node reads elements more than once, or in an order that data decides."""
     return not isinstance(n.op, VIEWS) or isinstance(n.op, (*_ONE_TO_ONE, Concatenate))
 
 
@@ -420,8 +440,8 @@ def fuse(
 ) -> tuple[Graph, list[Decision]]:
     """The graph with every kernel as one `fusion` node, and the decisions taken.
 
-    `no_kernel` gives the reason why a node has no kernel form on the target, or None. Such nodes, and
-    those that no kernel computes (host calls, control flow, sorting) stay as they are.
+    `no_kernel` gives the reason why a node has no kernel form, or None. Such nodes, and those that
+    no kernel computes (host calls, control flow, sorting) stay as they are.
     """
     order = execution_order(graph)
     fuser = _Fuser(graph, no_kernel, before=settlers(graph))
@@ -484,23 +504,22 @@ class _Builder:
         outputs = [
             m
             for m in inside
-            if m in self.needed
-            or any(self._outside_use(m, user, cluster) for user in self.used_by[m])
+            if m in self.needed or any(self._outside_use(user, cluster) for user in self.used_by[m])
         ]
         return self._leaves(outputs, inside), outputs
 
-    def _outside_use(self, m: Node, user: Node, cluster: Cluster) -> bool:
-        """True if the use needs `m` in memory: not a member, nor a view that only members copy."""
+    def _outside_use(self, user: Node, cluster: Cluster) -> bool:
+        """True if `user` wants memory: no member, nor a view that only members copy."""
         if user in cluster.members:
             return False
         if user in self.owner or not isinstance(user.op, VIEWS):
             return True
         if user in self.needed:
             return True
-        return any(self._outside_use(user, further, cluster) for further in self.used_by[user])
+        return any(self._outside_use(further, cluster) for further in self.used_by[user])
 
     def _leaves(self, outputs: Sequence[Node], inside: dict[Node, None] | set[Node]) -> list[Node]:
-        """What a body loads: the first node on each path that is neither a member nor a view to copy."""
+        """What a body loads: the first on each path that is neither a member nor a view to copy."""
         found: dict[Node, None] = {}
         seen: set[Node] = set()
         stack = list(reversed(outputs))

@@ -1,4 +1,4 @@
-"""Memory plan: where buffers live in one arena, from their sizes and lifetimes. Pure: numbers in, numbers out.
+"""Memory plan: where buffers live in one arena. Pure: sizes and lifetimes in, offsets out.
 
 See docs/adr/0004-memory-plan.md.
 """
@@ -9,6 +9,7 @@ import heapq
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from luban.core.errors import CheckError
 
@@ -19,7 +20,7 @@ ALIGNMENT = 64  # a cache line, and the widest vector
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """One buffer: its size, and the first and last step (inclusive) in which its bytes must hold."""
+    """One buffer: its size, and the first and last step (inclusive) in which it must hold."""
 
     size_bytes: int
     first: int
@@ -91,9 +92,9 @@ def lower_bound_bytes(buffers: Sequence[Lifetime]) -> int:
 
 
 def verify_plan(buffers: Sequence[Lifetime], plan: MemoryPlan) -> None:
-    """Check, independently of the planner, that no two live buffers share a byte and all are inside.
+    """Check, independently of the planner, that live buffers share no byte and all are inside.
 
-    Walks the steps with the set of live buffers, instead of comparing placements as the planner does.
+    Walks the steps with the set of live buffers instead of comparing placements.
     Raises CheckError with the two buffers.
     """
     events: dict[int, tuple[list[int], list[int]]] = {}
@@ -111,7 +112,7 @@ def verify_plan(buffers: Sequence[Lifetime], plan: MemoryPlan) -> None:
         born, dying = events[step]
         for i in born:
             insort(live, (plan.offsets[i], plan.offsets[i] + buffers[i].size_bytes, i))
-        for (_, end, i), (start, _, j) in zip(live, live[1:], strict=False):
+        for (_, end, i), (start, _, j) in pairwise(live):
             if start < end:
                 raise CheckError(f"memory plan: buffers {i} and {j} overlap in step {step}")
         for i in dying:

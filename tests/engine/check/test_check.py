@@ -26,11 +26,13 @@ from luban.engine.check.repro import write_repro
 from luban.engine.check.runtimes import check_runtime
 from luban.frontend.onnx import import_model
 from luban.graph import build as g
+from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.elementwise import BINARY
 from luban.ir.node import Graph, Node
 from luban.ir.rewrite import rule
 from luban.lower import emit as emitting
 from luban.passes import memory, simplify
+from luban.passes.fuse import fuse
 from tests.programs import PROGRAMS, inputs_for, p
 
 Monkey = pytest.MonkeyPatch
@@ -69,7 +71,7 @@ def test_a_wrong_rule_is_found_by_bisection(monkeypatch: Monkey) -> None:
 
 
 def test_a_wrong_constant_fold_is_found(monkeypatch: Monkey) -> None:
-    right = prepare.evaluate_node
+    right = evaluate_node
 
     def wrong(n: Node, *rest: Any) -> Any:
         value = right(n, *rest)
@@ -84,7 +86,7 @@ def test_a_wrong_constant_fold_is_found(monkeypatch: Monkey) -> None:
 
 
 def test_a_wrong_fusion_is_found(monkeypatch: Monkey) -> None:
-    right = pipeline.fuse
+    right = fuse
 
     def wrong(graph: Graph, *rest: Any) -> Any:
         negated = tuple(g.negative(result) for result in graph.results)

@@ -19,6 +19,7 @@ from luban.engine.check.passes import check_passes
 from luban.engine.check.report import CheckReport, Finding, Layer
 from luban.engine.check.repro import unpack, write_repro
 from luban.engine.check.runtimes import check_runtime
+from luban.engine.check.sums import sums_of_graph
 from luban.engine.compile import Compiled, compile_graph
 from luban.engine.kernels import registers_of
 from luban.engine.samples import choose_sizes, sample_inputs
@@ -26,6 +27,7 @@ from luban.engine.steps import Step, Value
 from luban.frontend.onnx import Imported, import_model
 from luban.frontend.onnx.load import load_model
 from luban.graph import build
+from luban.graph.bind import bind_all
 from luban.graph.evaluate import evaluate, ordered_inputs
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Graph, node, results_of
@@ -191,8 +193,12 @@ def _check_end(compiled: Compiled, values: Sequence[Any], result: CheckReport) -
     exact = evaluate(compiled.source, values, precision="float64")
     plain = evaluate(compiled.source, values, precision="model")
     names = compiled.executor.program.output_names
+    sizes: dict[str, int] = {}
+    rows = zip(compiled.source.parameter_names, compiled.source.parameters, values, strict=True)
+    bind_all([(label, q.type, x) for label, q, x in rows], sizes)
     for name, r, e, p in zip(names, got, exact, plain, strict=True):
-        result.outputs.append(Layer(name, "output", judge(r, e, p, rounded=True)))
+        sums = sums_of_graph(compiled.source, sizes, e)
+        result.outputs.append(Layer(name, "output", judge(r, e, p, rounded=True, sums=sums)))
     bad = next((layer for layer in result.outputs if not layer.verdict.ok), None)
     if bad is None:
         return None

@@ -1,9 +1,11 @@
 """The bound: how far a result may be from the meaning before it is called wrong.
 
-Floats: |result - exact| <= 8 * |plain - exact| + 4 ulp, per tensor: the largest error of the result
-against 8 times the largest error of the plain, unoptimised evaluation in the model's own dtypes,
-plus 4 units in the last place of the largest value. NaN and infinities stand where they stand in
-the plain or in the exact evaluation.
+Floats: |result - exact| <= 8 * |plain - exact| + 4 ulp + sums, per tensor: the largest error of the
+result against 8 times the largest error of the plain, unoptimised evaluation in the model's own
+dtypes, plus 4 units in the last place of the largest value, plus what summing in another order may
+cost: u * sqrt(K) * max sum |a * b| for each sum of K terms behind the result, u being half an ulp
+of 1 in the accumulator (another order of K roundings is a random walk of K steps). NaN and
+infinities stand where they stand in the plain or in the exact evaluation.
 
 Integers and bools: equal to the plain or the exact evaluation. Where a float was rounded to an
 integer on the way, up to 1 % of the elements may differ by 1: a value within rounding of a tie.
@@ -50,16 +52,19 @@ class Verdict:
         return f"{self.why}: element {place} is {self.got}, expected {self.expected}"
 
 
-def judge(result: Any, exact: Any, plain: Any, *, rounded: bool = False) -> Verdict:
+def judge(
+    result: Any, exact: Any, plain: Any, *, rounded: bool = False, sums: float = 0.0
+) -> Verdict:
     """Compare a result with the float64 meaning and the plain evaluation.
 
     rounded  a float was rounded to an integer on the way to an integer result
+    sums     the part of the bound that the sums behind the result add
 
     >>> import numpy as np
     >>> judge(np.float32([1, 2]), np.float64([1, 2]), np.float32([1, 2])).ok
     True
     >>> print(judge(np.float32([1, 5]), np.float64([1, 2]), np.float32([1, 2])))
-    error 3.00e+00 above 1.91e-06: element [1] is 5.0, expected 2.0
+    error 3.00e+00 above 9.54e-07: element [1] is 5.0, expected 2.0
     """
     if not isinstance(result, np.ndarray | np.generic):
         same = _equal_values(result, plain)
@@ -78,7 +83,7 @@ def judge(result: Any, exact: Any, plain: Any, *, rounded: bool = False) -> Verd
         return _first_difference(got, model, got != model, "differs")
     if not from_numpy(got.dtype).is_float:
         return _integers(got, want, model, rounded)
-    return _floats(got, want.astype(np.float64), model)
+    return _floats(got, want.astype(np.float64), model, sums)
 
 
 def _equal_values(a: Any, b: Any) -> bool:
@@ -103,7 +108,7 @@ def _integers(got: Array, exact: Array, plain: Array, rounded: bool) -> Verdict:
     return _first_difference(got, plain, wrong, f"{count} of {got.size} elements differ")
 
 
-def _floats(got: Array, exact: Array, plain: Array) -> Verdict:
+def _floats(got: Array, exact: Array, plain: Array, sums: float) -> Verdict:
     result, model = got.astype(np.float64), plain.astype(np.float64)
     usual = np.isfinite(exact) & np.isfinite(model)
     special = ~usual & ~_same(result, exact) & ~_same(result, model)
@@ -115,7 +120,7 @@ def _floats(got: Array, exact: Array, plain: Array) -> Verdict:
     largest = float(np.max(np.where(usual, np.abs(exact), 0)))
     info: Any = ml_dtypes.finfo(got.dtype)  # type: ignore[no-untyped-call]
     ulp = max(float(info.eps) * largest, float(info.smallest_subnormal))
-    bound = _FACTOR * legit + _ULPS * ulp
+    bound = _FACTOR * legit + _ULPS * ulp + sums
     worst = float(error.max())
     if worst <= bound:
         return Verdict(worst, bound)

@@ -20,6 +20,7 @@ from luban.core.progress import report
 from luban.core.types import TensorType
 from luban.engine.check.bound import Verdict, judge
 from luban.engine.check.report import Finding, Layer
+from luban.engine.check.sums import length, sums_of_step
 from luban.engine.compile import Compiled
 from luban.engine.executor import Executor
 from luban.engine.steps import HostStep, Launch, Program, Recurrence, Step, Value
@@ -33,6 +34,7 @@ from luban.tile.evaluate import run as run_tiles
 
 __all__ = ["ops_of", "places_of", "run_steps", "step_finding"]
 
+_MAX_TILE_WORK = 1 << 25  # some seconds in the tile evaluator
 _HIDDEN = {"parameter", "constant", "broadcast_in_dim", "reshape", "get_item", "dimension_size"}
 
 
@@ -110,9 +112,9 @@ def step_verdicts(
     assert n is not None
     exact = _results(evaluate_node(n, operands, dict(sizes), "float64"), len(results))
     plain = _results(evaluate_node(n, operands, dict(sizes), "model"), len(results))
-    rounded = _rounds(n)
+    rounded, sums = _rounds(n), sums_of_step(n, operands, sizes, exact)
     rows = zip(results, exact, plain, strict=True)
-    return [judge(r, e, p, rounded=rounded) for r, e, p in rows]
+    return [judge(r, e, p, rounded=rounded, sums=sums) for r, e, p in rows]
 
 
 def _results(value: Any, count: int) -> list[Any]:
@@ -166,12 +168,22 @@ def step_finding(
     return Finding(level, kernel, places_of(n), "; ".join(t for t in (str(verdict), detail) if t))
 
 
+def _work(n: Node, sizes: dict[str, int]) -> int:
+    """About how many elements a fusion computes, terms of sums included."""
+    assert isinstance(n.op, Fusion)
+    return sum(int(np.prod(m.tensor.resolve(sizes))) * length(m, sizes) for m in n.op.body.nodes())
+
+
 def _classified(
     compiled: Compiled, step: Launch, operands: list[Any], sizes: dict[str, int]
 ) -> tuple[str, str]:
     """("lowering" or "code generation", what the tile evaluator says)."""
     n = step.node
     assert n is not None
+    if _work(n, sizes) > _MAX_TILE_WORK:
+        return "lowering or code generation", (
+            "too large for the tile evaluator to tell which: check again with smaller inputs"
+        )
     kernel = compiled.kernels.lowered[n].kernel
     results = [
         np.zeros(v.type.resolve(sizes), v.type.dtype.numpy)
