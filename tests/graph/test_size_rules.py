@@ -14,13 +14,13 @@ from luban.core.types import tensor
 from luban.graph import build
 from luban.graph.evaluate import evaluate
 from luban.graph.ops.reduce import TopK
-from luban.graph.ops.structure import BroadcastInDim, Reshape
+from luban.graph.ops.structure import BroadcastInDim, Reshape, Scatter
 from luban.graph.size_rules import size_rules
 from luban.ir.node import Graph, Node, node
 
 X = build.parameter("x", tensor("f32", "n", "m"))
 Y = build.parameter("y", tensor("f32", "k", "l"))
-k = symbol("k")
+PLACE = build.iota((symbol("k"), 1), 0)
 
 CASES: dict[str, tuple[Node, str]] = {
     "dot": (build.matmul(X, Y), "equal m k"),
@@ -29,6 +29,7 @@ CASES: dict[str, tuple[Node, str]] = {
     "slice": (build.slice_axis(X, 0, 1, 2), "at_most 3 n"),
     "broadcast": (node(BroadcastInDim((4, 3), (0, 1)), X), "repeats_to n 4"),
     "top_k": (node(TopK(3, 0), X), "at_most 3 n"),
+    "scatter": (node(Scatter("replace", (1,), (0,), (), (), (0,)), X, PLACE, Y), "at_most l m"),
     "arg_reduce": (build.arg_reduce("maximum", X, 0), "at_most 1 n"),
 }
 

@@ -117,6 +117,10 @@ def _scatter(op: Scatter, n: Node) -> Iterator[Pair]:
     for a, b in zip(op.operand_batching_axes, op.indices_batching_axes, strict=True):
         what = f"axis {b} of the indices {indices} and axis {a} of {given}"
         yield "equal", indices.shape[b], given.shape[a], what
+    for axis, position in op.windows(given.rank).items():
+        if axis not in op.scatter_axes:  # along those, what does not lie inside is left out
+            what = f"axis {position} of the updates {updates} and axis {axis} of {given}"
+            yield "at_most", updates.shape[position], given.shape[axis], what
 
 
 def _dynamic_slice(op: DynamicSlice, n: Node) -> Iterator[Pair]:

@@ -258,15 +258,15 @@ def _scatter(op: Scatter, operands: list[Array], context: Context) -> Array:
     batching = (op.operand_batching_axes, op.indices_batching_axes)
     places = _places(indices, op.scatter_axes, batching, x.ndim)
     dropped = {*op.inserted_axes, *op.operand_batching_axes}
-    kept = [a for a in range(x.ndim) if a not in dropped]
-    window = dict.fromkeys(range(x.ndim), 1)
-    window |= {a: updates.shape[u] for a, u in zip(kept, sorted(op.window_axes), strict=True)}
+    of_axis = op.windows(x.ndim)
+    window = dict.fromkeys(range(x.ndim), 1) | {a: updates.shape[u] for a, u in of_axis.items()}
+    if any(window[a] > x.shape[a] for a in of_axis if a not in op.scatter_axes):
+        raise ShapeError(f"updates of {list(updates.shape)} do not fit {list(x.shape)}")
     indexed = [
         a for a in range(x.ndim) if places[a] is not None or window[a] != x.shape[a] or a in dropped
     ]
     whole = [a for a in range(x.ndim) if a not in indexed]
     update_batch = [a for a in range(updates.ndim) if a not in op.window_axes]
-    of_axis = dict(zip(kept, sorted(op.window_axes), strict=True))
     order = [*update_batch, *(of_axis[a] for a in indexed if a in of_axis)]
     ordered = updates.transpose(*order, *(of_axis[a] for a in whole))
     batch_shape = indices.shape[:-1]

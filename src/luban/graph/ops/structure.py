@@ -300,8 +300,8 @@ class Scatter(Op):
     """Updates combined into the first operand at run-time places: the inverse of `gather`.
 
     (T[S], indices, T[updates]) -> T[S]. combine: "replace", "add", "multiply", "maximum" or
-    "minimum"; updates apply in row-major order, so the result never depends on threads. Slices that
-    do not lie inside are left out.
+    "minimum"; updates apply in row-major order, so the result never depends on threads. Slices whose
+    indices let them not lie inside are left out.
     """
 
     name: ClassVar[str] = "scatter"
@@ -331,6 +331,12 @@ class Scatter(Op):
                 f"updates are {updates}, expected rank {indices.rank - 1 + len(self.window_axes)}"
             )
         return TensorType(given.dtype, given.shape)
+
+    def windows(self, rank: int) -> dict[int, int]:
+        """Axes of an operand of that rank that a slice spans -> the axis of the updates for each."""
+        dropped = {*self.inserted_axes, *self.operand_batching_axes}
+        spanned = (axis for axis in range(rank) if axis not in dropped)
+        return dict(zip(spanned, sorted(self.window_axes), strict=True))
 
 
 OPS: tuple[type[Op], ...] = (
