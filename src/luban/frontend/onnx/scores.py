@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from luban.core.dtypes import DTYPES
 from luban.frontend.onnx.context import NodeContext
 from luban.graph import build
 from luban.ir.node import Node
 
-__all__ = ["label_of", "transformed"]
+__all__ = ["label_of", "transformed", "widened"]
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
@@ -55,3 +56,8 @@ def label_of(scores: Node, names: Sequence[str] | Sequence[int] | None) -> Node:
     is_text = isinstance(names[0], str)
     table = np.array(list(names), object if is_text else np.int64)
     return build.take(build.constant(table), best, 0)
+
+
+def widened(x: Node) -> Node:
+    """x in a float dtype: f64 stays, all others become f32."""
+    return x if x.tensor.dtype is DTYPES["f64"] else build.cast(x, "f32")

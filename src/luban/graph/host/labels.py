@@ -1,4 +1,4 @@
-"""Host functions that look values up in a table of keys."""
+"""Host functions of classical models: tables of keys, probabilities of classes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 
 from luban.graph.host import host
 
-__all__ = ["ENCODE"]
+__all__ = ["COUPLE", "ENCODE"]
 
 ENCODE = "encode_labels"
+COUPLE = "couple_probabilities"
 
 
 @host(ENCODE)
@@ -28,3 +29,40 @@ def encode_labels(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]
 def _key(item: Any) -> Any:
     """None in place of NaN, which is not equal to itself."""
     return None if isinstance(item, float) and item != item else item
+
+
+@host(COUPLE)
+def couple_probabilities(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:  # noqa: ARG001
+    """(chances [N, pairs] that the first of two classes is right) -> probabilities [N, classes].
+
+    The second method of Wu, Lin and Weng, "Probability estimates for multi-class classification by
+    pairwise coupling", JMLR 5 (2004): minimise the sum over pairs of (r_ji p_i - r_ij p_j)**2.
+    """
+    (chances,) = values
+    count = int(np.ceil(np.sqrt(2 * chances.shape[1])))
+    rows, columns = np.triu_indices(count, 1)
+    result = np.empty((len(chances), count), chances.dtype)
+    for n, chance in enumerate(np.clip(chances.astype(np.float64), 1e-7, 1 - 1e-7)):
+        pairwise = np.zeros((count, count))
+        pairwise[rows, columns], pairwise[columns, rows] = chance, 1 - chance
+        result[n] = _coupled(pairwise)
+    return (result,)
+
+
+def _coupled(pairwise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    count = len(pairwise)
+    q = -pairwise.T * pairwise
+    np.fill_diagonal(q, (pairwise**2).sum(0))
+    p = np.full(count, 1 / count)
+    for _ in range(max(100, count)):
+        qp = q @ p
+        pqp = p @ qp
+        if np.abs(qp - pqp).max() < 0.005 / count:
+            break
+        for t in range(count):
+            step = (pqp - qp[t]) / q[t, t]
+            p[t] += step
+            pqp = (pqp + step * (step * q[t, t] + 2 * qp[t])) / (1 + step) ** 2
+            qp = (qp + step * q[t]) / (1 + step)
+            p /= 1 + step
+    return p

@@ -105,6 +105,53 @@ def test_support_vectors(kernel: str) -> None:
     )
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4])
+@pytest.mark.parametrize("with_chances", [False, True])
+def test_support_vector_classification(classes: int, with_chances: bool) -> None:
+    pairs = classes * (classes - 1) // 2
+    sizes = [int(n) for n in rng.integers(2, 5, classes)]
+    options: dict[str, Any] = {
+        "kernel_type": "RBF",
+        "kernel_params": [0.3, 0.0, 0.0],
+        "support_vectors": normal(sum(sizes) * 3).tolist(),
+        "coefficients": normal(sum(sizes) * (classes - 1)).tolist(),
+        "vectors_per_class": sizes,
+        "rho": normal(pairs).tolist(),
+        "classlabels_ints": [7, 5, 9, 2][:classes],
+    }
+    if with_chances:
+        options |= {"prob_a": (-abs(normal(pairs))).tolist(), "prob_b": normal(pairs).tolist()}
+    compare_ml("SVMClassifier", [normal(20, 3)], results=2, rtol=1e-3, atol=1e-4, **options)
+
+
+def test_weights_without_a_negative_one_change_nothing() -> None:
+    options: dict[str, Any] = {
+        "support_vectors": normal(4 * 3).tolist(),
+        "coefficients": abs(normal(4)).tolist(),
+        "vectors_per_class": [2, 2],
+        "kernel_type": "LINEAR",
+        "kernel_params": [0.0, 0.0, 0.0],
+        "rho": [0.1],
+        "classlabels_ints": [7, 5],
+    }
+    compare_ml("SVMClassifier", [normal(9, 3)], results=2, rtol=1e-3, atol=1e-4, **options)
+
+
+def test_a_classifier_without_support_vectors_points_at_another() -> None:
+    with pytest.raises(LubanError, match="without support vectors") as error:
+        run(
+            "SVMClassifier",
+            [normal(2, 2)],
+            domain=DOMAIN,
+            versions=1,
+            results=2,
+            coefficients=[1.0, 2.0],
+            rho=[0.0],
+            classlabels_ints=[0, 1],
+        )
+    assert "nearest: LinearClassifier" in str(error.value)
+
+
 def forest(num_trees: int, depth: int, num_features: int) -> dict[str, Any]:
     """Random complete trees in the form of operator set 3."""
     inner, nodes = 2**depth - 1, 2 ** (depth + 1) - 1

@@ -1,4 +1,4 @@
-"""Classical machine learning (ai.onnx.ml): scalers, encoders, linear models and support vectors."""
+"""Classical machine learning (ai.onnx.ml): scalers, encoders, and linear models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from luban.core.errors import ShapeError
 from luban.core.types import TensorType
 from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.registry import op
-from luban.frontend.onnx.scores import label_of, transformed
+from luban.frontend.onnx.scores import label_of, transformed, widened
 from luban.graph import build
 from luban.graph.host import labels as host_labels
 from luban.ir.node import Node
@@ -29,11 +29,6 @@ def _row(values: Sequence[float], x: Node) -> Node:
     return build.reshape(row, ()) if len(values) == 1 else row
 
 
-def _wide(x: Node) -> Node:
-    """x in a float dtype: f64 stays, all others become f32."""
-    return x if x.tensor.dtype is DTYPES["f64"] else build.cast(x, _F32)
-
-
 @op("ArrayFeatureExtractor", since=1, domain=DOMAIN)
 def array_feature_extractor(_ctx: NodeContext, x: Node, indices: Node) -> Node:
     """Columns of the last axis; a vector gives one row."""
@@ -45,14 +40,14 @@ def array_feature_extractor(_ctx: NodeContext, x: Node, indices: Node) -> Node:
 @op("Binarizer", since=1, domain=DOMAIN)
 def binarizer(ctx: NodeContext, x: Node) -> Node:
     """1 above the threshold, else 0."""
-    above = build.greater(_wide(x), ctx.float("threshold", 0.0))
+    above = build.greater(widened(x), ctx.float("threshold", 0.0))
     return build.cast(above, x.tensor.dtype)
 
 
 @op("Scaler", since=1, domain=DOMAIN)
 def scaler(ctx: NodeContext, x: Node) -> Node:
     """(x - offset) * scale, feature by feature, as f32."""
-    wide = _wide(x)
+    wide = widened(x)
     shifted = build.subtract(wide, _row(ctx.floats("offset", (0.0,)), wide))
     return build.cast(build.multiply(shifted, _row(ctx.floats("scale", (1.0,)), wide)), _F32)
 
@@ -60,7 +55,7 @@ def scaler(ctx: NodeContext, x: Node) -> Node:
 @op("Normalizer", since=1, domain=DOMAIN)
 def normalizer(ctx: NodeContext, x: Node) -> Node:
     """Each row divided by its maximum, 1-norm or 2-norm; a row of norm 0 stays."""
-    wide = _wide(x)
+    wide = widened(x)
     last = [wide.tensor.rank - 1]
     match ctx.text("norm", "MAX"):
         case "MAX":
@@ -174,7 +169,7 @@ def _encoded(ctx: NodeContext, x: Node, keys: Any, values: Any, default: Any) ->
 @op("LinearRegressor", since=1, domain=DOMAIN)
 def linear_regressor(ctx: NodeContext, x: Node) -> Node:
     """x times coefficients, plus intercepts, for each target; f32."""
-    scores = _linear(ctx, _wide(x), ctx.int("targets", 1))
+    scores = _linear(ctx, widened(x), ctx.int("targets", 1))
     return build.cast(transformed(ctx, scores, ctx.text("post_transform", "NONE")), _F32)
 
 
@@ -191,7 +186,7 @@ def linear_classifier(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
     """The class of the highest linear score, and all scores."""
     names = ctx.texts("classlabels_strings", None) or ctx.ints("classlabels_ints", None)
     count = len(ctx.floats("intercepts", ())) or _num_rows(ctx, x)
-    scores = _linear(ctx, _wide(x), count)
+    scores = _linear(ctx, widened(x), count)
     if count == 1 and names is not None and len(names) == 2:
         scores = build.concatenate([build.negative(scores), scores], 1)
     kind = ctx.text("post_transform", "NONE")
@@ -209,41 +204,3 @@ def _num_rows(ctx: NodeContext, x: Node) -> int:
     if not isinstance(features, int):
         raise ShapeError(f"x is {x.tensor}, expected a constant number of features")
     return len(ctx.floats("coefficients")) // features
-
-
-def _kernel(ctx: NodeContext, x: Node, vectors: np.ndarray[Any, Any]) -> Node:
-    """k(x, v) for each row of x and each support vector: [N, V]."""
-    gamma, offset, degree = (*ctx.floats("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
-    kind = ctx.text("kernel_type", "LINEAR")
-    points = build.constant(vectors, x.tensor.dtype)
-    if kind == "RBF":
-        apart = build.subtract(build.expand_dims(x, [1]), build.expand_dims(points, [0]))
-        squares = build.reduce("sum", build.multiply(apart, apart), [2])
-        return build.exp(build.multiply(squares, -gamma))
-    products = build.dot_general(x, points, ([1], [1]))
-    if kind == "LINEAR":
-        return products
-    inner = build.add(build.multiply(products, gamma), offset)
-    if kind == "POLY":
-        return build.power(inner, degree)
-    if kind == "SIGMOID":
-        return build.tanh(inner)
-    raise ctx.wrong(f"kernel_type is {kind!r}, expected LINEAR, POLY, RBF or SIGMOID")
-
-
-@op("SVMRegressor", since=1, domain=DOMAIN)
-def svm_regressor(ctx: NodeContext, x: Node) -> Node:
-    """The kernel sum over the support vectors plus rho; its sign for a one-class machine."""
-    wide = _wide(x)
-    weights = np.array(ctx.floats("coefficients"))
-    count = ctx.int("n_supports", 0)
-    if count:
-        vectors = np.array(ctx.floats("support_vectors")).reshape(count, -1)
-        products = _kernel(ctx, wide, vectors)
-    else:
-        products = wide
-    column = build.constant(weights.reshape(-1, 1), wide.tensor.dtype)
-    scores = build.add(build.matmul(products, column), ctx.floats("rho")[0])
-    if ctx.int("one_class", 0):
-        scores = build.select(build.greater(scores, 0), build.lift(1.0, scores), -1.0)
-    return build.cast(transformed(ctx, scores, ctx.text("post_transform", "NONE")), _F32)

@@ -13,7 +13,7 @@ from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.ops.ml import DOMAIN
 from luban.frontend.onnx.places import take_each
 from luban.frontend.onnx.registry import op
-from luban.frontend.onnx.scores import TRANSFORMS, label_of, transformed
+from luban.frontend.onnx.scores import TRANSFORMS, label_of, transformed, widened
 from luban.graph import build
 from luban.ir.node import Node
 
@@ -181,7 +181,7 @@ def _forest(roots: Sequence[int], rows: list[list[Any]], votes: Array, counts: A
 @op("TreeEnsembleRegressor", since=1, domain=DOMAIN)
 def tree_ensemble_regressor(ctx: NodeContext, x: Node) -> Node:
     """The aggregated leaf weights of all trees plus base values, as f32: [N, targets]."""
-    wide = x if x.tensor.dtype is DTYPES["f64"] else build.cast(x, _F32)
+    wide = widened(x)
     targets = ctx.int("n_targets", 1)
     forest = _named_forest(ctx, "target", targets)
     scores = _aggregated(wide, forest, ctx.text("aggregate_function", "SUM"))
@@ -192,7 +192,7 @@ def tree_ensemble_regressor(ctx: NodeContext, x: Node) -> Node:
 @op("TreeEnsembleClassifier", since=1, domain=DOMAIN)
 def tree_ensemble_classifier(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
     """The class with most votes, and all votes as f32: [N, classes]."""
-    wide = x if x.tensor.dtype is DTYPES["f64"] else build.cast(x, _F32)
+    wide = widened(x)
     names = ctx.texts("classlabels_strings", None) or ctx.ints("classlabels_int64s")
     count = len(names)
     scores = _with_base(ctx, _aggregated(wide, _named_forest(ctx, "class", count), "SUM"))
