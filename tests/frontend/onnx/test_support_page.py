@@ -15,7 +15,6 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "onnx.md"
 NOT_TRANSLATED = {
     ("ai.onnx.ml", "CastMap"),
     ("ai.onnx.ml", "DictVectorizer"),
-    ("ai.onnx.ml", "ZipMap"),
     ("ai.onnx.preview.training", "Gradient"),
 }
 

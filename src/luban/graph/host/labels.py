@@ -8,10 +8,11 @@ import numpy as np
 
 from luban.graph.host import host
 
-__all__ = ["COUPLE", "ENCODE"]
+__all__ = ["COUPLE", "ENCODE", "ZIP"]
 
 ENCODE = "encode_labels"
 COUPLE = "couple_probabilities"
+ZIP = "zip_labels"
 
 
 @host(ENCODE)
@@ -66,3 +67,12 @@ def _coupled(pairwise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             qp = (qp + step * q[t]) / (1 + step)
             p /= 1 + step
     return p
+
+
+@host(ZIP)
+def zip_labels(options: dict[str, Any], values: list[Any]) -> tuple[Any, ...]:  # noqa: ARG001
+    """(scores [N, C] or [C], keys [C]) -> a list of N dictionaries from key to score."""
+    scores, keys = values
+    names = keys.tolist()
+    rows = scores.reshape(-1, len(names)).tolist()
+    return ([dict(zip(names, row, strict=True)) for row in rows],)

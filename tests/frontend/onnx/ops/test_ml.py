@@ -9,7 +9,14 @@ import pytest
 
 from luban.core.errors import LubanError
 from luban.graph.ops.data import HostCall
-from tests.frontend.onnx.ops.comparison import Array, compare, graph_of, model, run
+from tests.frontend.onnx.ops.comparison import (
+    Array,
+    compare,
+    graph_of,
+    model,
+    run,
+    run_elsewhere,
+)
 
 rng = np.random.default_rng(15)
 DOMAIN = "ai.onnx.ml"
@@ -150,6 +157,20 @@ def test_a_classifier_without_support_vectors_points_at_another() -> None:
             classlabels_ints=[0, 1],
         )
     assert "nearest: LinearClassifier" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "labels", [{"classlabels_int64s": [3, 5]}, {"classlabels_strings": ["a", "b"]}]
+)
+def test_scores_by_name(labels: dict[str, Any]) -> None:
+    for x in (normal(3, 2), normal(2)):
+        options: dict[str, Any] = {"domain": DOMAIN, "versions": 1, **labels}
+        assert run("ZipMap", [x], **options) == run_elsewhere("ZipMap", [x], **options)
+
+
+def test_names_and_scores_must_be_as_many() -> None:
+    with pytest.raises(LubanError, match="expected a score for each of 3 classes"):
+        run("ZipMap", [normal(2, 2)], domain=DOMAIN, versions=1, classlabels_int64s=[1, 2, 3])
 
 
 def forest(num_trees: int, depth: int, num_features: int) -> dict[str, Any]:

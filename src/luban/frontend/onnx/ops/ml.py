@@ -9,7 +9,7 @@ import numpy as np
 
 from luban.core.dtypes import DTYPES
 from luban.core.errors import ShapeError
-from luban.core.types import TensorType
+from luban.core.types import SequenceType, TensorType
 from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.registry import op
 from luban.frontend.onnx.scores import label_of, transformed, widened
@@ -139,6 +139,19 @@ def category_mapper(ctx: NodeContext, x: Node) -> Node:
     if x.tensor.dtype is DTYPES["str"]:
         return _encoded(ctx, x, texts, numbers, np.int64(ctx.int("default_int64", -1)))
     return _encoded(ctx, x, numbers, texts, _text(ctx.text("default_string", "_Unused")))
+
+
+@op("ZipMap", since=1, domain=DOMAIN)
+def zip_map(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
+    """A list with a dictionary from class to score for each row; a vector is one row."""
+    names = ctx.texts("classlabels_strings", None)
+    keys = _texts(names) if names else np.array(ctx.ints("classlabels_int64s"), np.int64)
+    columns = x.tensor.shape[-1]
+    if isinstance(columns, int) and columns != len(keys):
+        raise ShapeError(f"x is {x.tensor}, expected a score for each of {len(keys)} classes")
+    # A dictionary has no type of its own here: the item stands for its values.
+    result = SequenceType(TensorType(x.tensor.dtype, ()))
+    return ctx.host_call(host_labels.ZIP, [x, build.constant(keys)], [result])
 
 
 def _mapping(ctx: NodeContext, side: str) -> np.ndarray[Any, Any]:
