@@ -35,7 +35,7 @@ UNSET = (
     "LUBAN_NUM_THREADS",
     "LUBAN_TARGET",
     "LUBAN_VERIFY",
-    "PYTHONDONTWRITEBYTECODE",  # an installed package has its bytecode; without, each start compiles
+    "PYTHONDONTWRITEBYTECODE",  # an installed package has its bytecode
 )
 
 
