@@ -26,7 +26,10 @@ PAUSE_SECONDS = 0.02  # lets the other engine's threads stop spinning
 
 
 def print_check(console: Console, model: Path, inputs: Inputs) -> None:
-    """Print how far both engines are from the model's meaning, which is its value in float64."""
+    """Print how far both engines are from the model's meaning, its value in float64.
+
+    Then what `luban check` says of every layer.
+    """
     graph = import_model(model).graph
     oracle = dict(
         zip(graph.result_names, evaluate(graph, inputs, precision="float64"), strict=True)
@@ -43,6 +46,7 @@ def print_check(console: Console, model: Path, inputs: Inputs) -> None:
             relative = error / float(np.abs(exact).max())
             table.add_row(engine, name, f"{error:.1e}", f"{relative:.1e}")
     console.print(table)
+    console.print(str(luban.check(model, inputs)))
 
 
 def onnxruntime_call(model: Path, inputs: Inputs, threads: int) -> Callable[[], object]:

@@ -53,7 +53,7 @@ def all_graphs(graph: Graph) -> list[Graph]:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage collection inside: compiling makes many objects and hardly a cycle (10 % faster)."""
+    """No garbage collection inside: compiling makes many objects and hardly a cycle."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
