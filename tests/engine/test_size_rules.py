@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
+import luban
 from luban.core.errors import ShapeError
 from luban.core.types import tensor
 from luban.engine.compile import compile_graph
 from luban.graph import build
 from luban.ir.node import Graph, Node
+from tests.engine.models import model_of, saved, value
 
 X = build.parameter("x", tensor("f32", "n", "m"))
 Y = build.parameter("y", tensor("f32", "k", "l"))
 
 
-def runner(result: Node) -> Callable[..., list[np.ndarray]]:
-    executor = compile_graph(Graph("g", (X, Y), (result,)), num_threads=1).executor
+def runner(*results: Node) -> Callable[..., list[np.ndarray]]:
+    executor = compile_graph(Graph("g", (X, Y), results), num_threads=1).executor
 
     def run(*shapes: tuple[int, int]) -> list[np.ndarray]:
         return executor.run([np.ones(shape, np.float32) for shape in shapes])
@@ -49,3 +53,23 @@ def test_a_slice_that_does_not_lie_inside() -> None:
         run((2, 4), (1, 4))
     with pytest.raises(ShapeError, match="concatenate: axis 1"):
         run((3, 4), (1, 5))
+
+
+def test_a_view_that_no_kernel_reads() -> None:
+    run = runner(build.add(build.exp(X), 1.0), build.reshape(Y, (6,)))
+    assert run((2, 2), (2, 3))[1].shape == (6,)
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="reshape: the elements of"):
+            run((2, 2), (2, 4))
+
+
+def test_sizes_are_checked_in_a_model_from_the_cache(tmp_path: Path) -> None:
+    product = helper.make_node("MatMul", ["x", "y"], ["z"])
+    inputs = [value("x", ["n", "m"]), value("y", ["k", "l"])]
+    path = saved(model_of([product], inputs, [value("z", None)]), tmp_path)
+    x = np.ones((2, 3), np.float32)
+    for from_cache in (False, True):
+        model = luban.load(path)
+        assert model.from_cache is from_cache
+        with pytest.raises(ShapeError, match="dot_general: axis 1"):
+            model(x, x)

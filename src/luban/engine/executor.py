@@ -5,11 +5,13 @@ Nothing here compiles. New sizes cost a plan (kept for later); the same sizes co
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -47,10 +49,20 @@ class Executor:
         self.num_threads = num_threads
         self.run_sub_graph = run_sub_graph
         self.stages = [_Stage(steps) for steps in program.stages]
+        self._start_afresh()
+        _all_executors.add(self)
+        ruled = (rule.symbols for rule in program.rules)
+        self.ruled_symbols = tuple(sorted(frozenset().union(*ruled)))
+        self._analyse()
+
+    def _start_afresh(self) -> None:
+        """No runners, no lock held: the state at first, and in a child after a fork.
+
+        Another thread may have been inside a call at that moment.
+        """
         self._free: list[_Runner] = []
         self._fast: FastCall | None = None
         self._lock = threading.Lock()
-        self._analyse()
 
     def _analyse(self) -> None:
         """Find each stage's symbols, and the results that must outlive it."""
@@ -153,6 +165,7 @@ class _Runner:
         self.plans: list[OrderedDict[tuple[int, ...], StagePlan]] = [
             OrderedDict() for _ in executor.stages
         ]
+        self.allowed: set[tuple[int | None, ...]] = set()  # sizes that keep the program's rules
 
     def run(
         self, inputs: Sequence[Any], outer_sizes: dict[str, int], out: Sequence[Array | None]
@@ -163,14 +176,25 @@ class _Runner:
         bind_all(((f"input {label!r}", v.type, x) for label, v, x in rows), sizes)
         for name, size in outer_sizes.items():
             sizes.setdefault(name, size)
+        self._check(sizes)
         held: dict[Value, Any] = dict(zip(self.program.inputs, inputs, strict=True))
         given = self._given(inputs, out, sizes) if any(o is not None for o in out) else {}
         for number, stage in enumerate(self.executor.stages):
             if isinstance(stage.steps[0], HostStep):
                 self._host(stage.steps[0], held, sizes)
+                self._check(sizes)
             else:
                 self._launch(number, stage, held, sizes, given)
         return self._into(out, self._outputs(held, sizes))
+
+    def _check(self, sizes: dict[str, int]) -> None:
+        """Raises ShapeError unless the sizes known so far fit together, views included."""
+        key = tuple(map(sizes.get, self.executor.ruled_symbols))
+        if key not in self.allowed:
+            check_sizes(self.program.rules, sizes)
+            if len(self.allowed) >= _MAX_PLANS:
+                self.allowed.clear()
+            self.allowed.add(key)
 
     def _given(
         self, inputs: Sequence[Any], out: Sequence[Array | None], sizes: dict[str, int]
@@ -238,7 +262,6 @@ class _Runner:
         plans = self.plans[number]
         plan = plans.get(key)
         if plan is None:
-            check_sizes(self.program.rules, sizes)
             native = [step for step in stage.steps if not isinstance(step, HostStep)]
             threads = self.executor.num_threads
             plan = plan_stage(native, stage.escaping, sizes, self.arena, threads)
@@ -276,3 +299,15 @@ class _Runner:
             taken.add(root)
             results.append(array)
         return results
+
+
+_all_executors: WeakSet[Executor] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for executor in _all_executors:
+        executor._start_afresh()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
