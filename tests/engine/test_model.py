@@ -1,6 +1,7 @@
 """The public API: inputs and outputs in all their forms, and what is refused."""
 
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,28 @@ def test_run_async(model: luban.Model) -> None:
 def test_an_error_in_run_async_is_in_the_future(model: luban.Model) -> None:
     with pytest.raises(InputError):
         model.run_async(X[:, :3]).result()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a fork beside threads warns from 3.12 on")
+def test_a_model_works_in_a_child_after_a_fork(model: luban.Model) -> None:
+    check(model.run_async(X).result())
+    check(model(X))
+    locked = model.executor._lock  # as if another thread were inside
+    locked.acquire()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            check(model(X))
+            check(model.run_async(X).result(timeout=60))
+            check(model(X))
+            status = 0
+        finally:
+            os._exit(status)
+    locked.release()
+    assert os.waitpid(child, 0)[1] == 0
+    check(model(X))
 
 
 def test_concurrent_calls_with_other_shapes(model: luban.Model) -> None:

@@ -105,6 +105,7 @@ class Model:
         self._compilation: Compilation | None = None
         self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
+        self._workers_of = 0  # the process that they live in
 
     @property
     def compiled(self) -> Compiled:
@@ -176,7 +177,8 @@ class Model:
         Do not change the inputs before it is done.
         """
         with self._lock:
-            if self._workers is None:
+            if self._workers is None or self._workers_of != os.getpid():  # none live on in a fork
+                self._workers_of = os.getpid()
                 futures = import_module("concurrent.futures")  # loads logging: not for a start
                 self._workers = futures.ThreadPoolExecutor(thread_name_prefix="luban-run")
         return self._workers.submit(self, *arrays, out=out, **named)
