@@ -121,8 +121,20 @@ def test_a_transposed_left_operand_is_copied_first() -> None:
     assert "plain loop nest" not in notes(graph)
 
 
-def test_integer_products_keep_the_loop_nest() -> None:
-    x, y = p("x", 9, 5, dtype="i32"), p("y", 5, 20, dtype="i32")
+@pytest.mark.parametrize(("left", "right"), [("i32", "i32"), ("u8", "i8"), ("i8", "i8")])
+def test_integer_products_are_exact(left: str, right: str) -> None:
+    x, y = p("x", "n", 9, dtype=left), p("y", 9, 20, dtype=right)
+    product = g.dot_general(x, y, ([1], [0]), element="i32")
+    graph = Graph("integers", (x, y), (g.add(product, 3),))
+    assert "sums" in notes(graph)
+    inputs = [np.arange(63).reshape(7, 9) * 4 % 251, np.arange(180).reshape(9, 20) % 127 - 60]
+    typed = [v.astype(q.tensor.dtype.numpy) for v, q in zip(inputs, (x, y), strict=True)]
+    (got,) = run_tiles(graph, typed, AVX512)
+    np.testing.assert_array_equal(got, evaluate(graph, typed)[0])
+
+
+def test_wide_integer_products_keep_the_loop_nest() -> None:
+    x, y = p("x", 9, 5, dtype="i64"), p("y", 5, 20, dtype="i64")
     graph = Graph("integers", (x, y), (g.matmul(x, y),))
     assert "sums" not in notes(graph)
     check(graph, {}, AVX512)

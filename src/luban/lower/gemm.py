@@ -231,7 +231,8 @@ class _Writer:
         along_row = scope.size(form.coefficient(plan.row.axis))
         first = starts[0] + tile.line * along_line + tile.row * along_row
         begins = [first + along_line * i + along_row * j for i, j in tile.places()]
-        zero = self.b.full((self.lanes,), 0.0, self.epilogue.accumulator)
+        wide = self.epilogue.accumulator
+        zero = self.b.full((self.lanes,), 0.0 if wide.is_float else 0, wide)
         carried: Sequence[Expr] = [zero] * (len(begins) * vectors)
         flat = self._reduce(begins, starts[1], carried, plan.reduced)
         return [list(flat[r * vectors :][:vectors]) for r in range(len(begins))]
@@ -263,8 +264,13 @@ class _Writer:
         for r, begin in enumerate(begins):
             left = b.cast(b.load(rows, begin), wide)
             for v, column in enumerate(right):
-                sums.append(b.fma(left, column, carried[r * vectors + v]))
+                sums.append(_multiply_add(b, left, column, carried[r * vectors + v]))
         return sums
+
+
+def _multiply_add(b: FunctionBuilder, left: Expr, right: Expr, total: Expr) -> Expr:
+    """One rounding for floats; integers wrap."""
+    return b.fma(left, right, total) if total.dtype.is_float else total + left * right
 
 
 def _unroll(size: DimLike) -> int:

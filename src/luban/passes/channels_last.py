@@ -28,7 +28,7 @@ from luban.graph.ops.structure import (
 )
 from luban.ir.node import Graph, Node, Op, node, rebuilt
 from luban.passes.decision import Decision
-from luban.passes.panels import convolution_by_phases, convolution_in_panels
+from luban.passes.panels import convolution_by_phases, convolution_in_panels, has_panels
 
 __all__ = ["channels_last"]
 
@@ -135,7 +135,8 @@ def _convolution(images: _Images, old: Node) -> Node | None:
     rank = len(op.strides)
     x = images.last(lhs)
     weights = build.transpose(images.plain(filters), (*range(2, rank + 2), 1, 0))
-    if op.groups == 1 and op.dtype.is_float and lhs.tensor.dtype.bits >= 16:
+    dtypes = (lhs.tensor.dtype, filters.tensor.dtype)
+    if op.groups == 1 and all(has_panels(dtype, op.dtype) for dtype in dtypes):
         if all(d == 1 for d in op.lhs_dilation):
             images.decisions.append(Decision(old, True, "channels last, filters in panels"))
             return convolution_in_panels(images.registers, op, x, weights)

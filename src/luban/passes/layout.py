@@ -18,6 +18,7 @@ from luban.graph.ops.packed import PackPanels, PanelDot
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 from luban.passes.channels_last import channels_last
 from luban.passes.decision import Decision
+from luban.passes.panels import has_panels
 
 __all__ = ["choose_layouts"]
 
@@ -62,8 +63,8 @@ def _sizes(n: Node, axes: Sequence[int]) -> list[DimLike]:
 def _keeps(old: Node, op: DotGeneral, constant: set[Node]) -> str:
     """Why a product stays as it is; empty if it does not."""
     lhs, rhs = old.operands
-    if not op.dtype.is_float or op.dtype.bits < 16 or lhs.tensor.dtype.bits < 16:
-        return f"products of {lhs.tensor.dtype} have no panels yet"
+    if not all(has_panels(operand.tensor.dtype, op.dtype) for operand in (lhs, rhs)):
+        return f"products of {lhs.tensor.dtype} as {op.dtype} have no panels yet"
     columns = dims.num_elements(_sizes(rhs, _free(rhs.tensor.rank, op.rhs_batch, op.rhs_contract)))
     if columns == 1:
         return "one column is a plain sum"

@@ -8,6 +8,7 @@ from itertools import product
 
 from luban.core import dims
 from luban.core.dims import DimLike, Shape
+from luban.core.dtypes import DType
 from luban.core.registers import Registers
 from luban.graph import build
 from luban.graph.ops.contract import Convolution
@@ -15,7 +16,14 @@ from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
 from luban.graph.ops.structure import Slice
 from luban.ir.node import Node, node
 
-__all__ = ["convolution_by_phases", "convolution_in_panels"]
+__all__ = ["convolution_by_phases", "convolution_in_panels", "has_panels"]
+
+
+def has_panels(operand: DType, result: DType) -> bool:
+    """True if products of these dtypes have a kernel over panels."""
+    if result.is_float:
+        return operand.bits >= 16
+    return result.is_integer and 32 >= result.bits >= operand.bits >= 8
 
 
 def convolution_in_panels(registers: Registers, op: Convolution, x: Node, weights: Node) -> Node:
