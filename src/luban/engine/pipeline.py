@@ -18,6 +18,7 @@ from luban.lower.support import no_kernel
 from luban.passes import simplify
 from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
+from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
 
 __all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "optimise"]
@@ -60,6 +61,12 @@ def _layout(graph: Graph, registers: Registers, decisions: list[Decision]) -> Gr
     return changed
 
 
+def _invariants(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
+    changed, taken = move_invariants(graph)
+    decisions.extend(taken)
+    return changed
+
+
 def _fuse(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
     fused, taken = fuse(graph, no_kernel)
     decisions.extend(taken)
@@ -80,6 +87,7 @@ def _separate(graph: Graph, _registers: Registers, _decisions: list[Decision]) -
 
 PASSES: tuple[Pass, ...] = (
     Pass("simplify", "exact algebraic rules", _simplify),
+    Pass("invariants", "loops carry only what they change", _invariants),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
     Pass("fold", "small results of constants become constants", _fold),
     Pass("once", "large results of constants are computed once, at load", _once),
