@@ -14,50 +14,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from luban.core.dims import Shape
-from luban.core.types import TensorType
-from luban.graph.ops.contract import Convolution, DotGeneral
-from luban.graph.ops.data import Constant, DimensionSize, Iota
-from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
-from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
-from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
+from luban.graph.ops.packed import PackPanels
+from luban.graph.ops.reduce import ArgReduce, Reduce
 from luban.graph.ops.structure import (
     BroadcastInDim,
     Concatenate,
-    DynamicSlice,
-    Gather,
-    Pad,
     Reshape,
-    Reverse,
     Scatter,
-    Slice,
-    Transpose,
 )
 from luban.graph.order import execution_order, settlers
-from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, users
+from luban.ir.node import GetItem, Graph, Node, users
+from luban.passes.cluster import (
+    CONTRACTIONS,
+    ELEMENTWISE,
+    KERNEL_OPS,
+    ONE_TO_ONE,
+    Cluster,
+    inlined_constant,
+    is_copy,
+    reads_once,
+    reduced_axes,
+    squeezed,
+    streamed,
+    streams,
+)
 from luban.passes.decision import Decision
+from luban.passes.fuse_build import Builder
 
 __all__ = ["Decision", "fuse"]
 
-VIEWS = (
-    BroadcastInDim,
-    Transpose,
-    Slice,
-    Reverse,
-    Reshape,
-    Pad,
-    Gather,
-    DynamicSlice,
-    Concatenate,
-    PackPanels,
-)
-ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
-PANELLED = (PanelDot, PanelConvolution)
-CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
-KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota, Scatter)
-FREE = (Parameter, Constant, DimensionSize, GetItem)
-_STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is linear in its index
-_ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
+
 _MAX_MEMBERS = 64  # a body stays readable, and its registers countable
 _EXPENSIVE = frozenset(
     [
@@ -83,33 +69,6 @@ _EXPENSIVE = frozenset(
         "atan2",
     ]
 )
-
-
-@dataclass(slots=True, eq=False)
-class Cluster:
-    """Nodes that will be one kernel. `space` is the shape that elementwise members have."""
-
-    number: int
-    kind: str  # loop, rows, contraction
-    space: Shape
-    axes: tuple[int, ...] = ()
-    members: dict[Node, None] = field(default_factory=dict)
-
-    @property
-    def kept(self) -> Shape:
-        """The space without the reduced axes."""
-        return tuple(size for i, size in enumerate(self.space) if i not in self.axes)
-
-    @property
-    def kept_ones(self) -> Shape:
-        """The space with the reduced axes of size 1."""
-        return tuple(1 if i in self.axes else size for i, size in enumerate(self.space))
-
-    def takes(self, shape: Shape) -> bool:
-        """True if elementwise nodes of this shape can be members."""
-        if self.kind == "scatter":
-            return False  # all updates must be in before anything reads the result
-        return shape == self.space or (self.kind == "rows" and shape in (self.kept, self.kept_ones))
 
 
 @dataclass(slots=True)
@@ -145,7 +104,7 @@ class _Fuser:
                     self.scalars.add(n)
                 else:
                     self._elementwise(n)
-            elif isinstance(n.op, (Concatenate, PackPanels)) or (n in wanted and _is_copy(n)):
+            elif isinstance(n.op, (Concatenate, PackPanels)) or (n in wanted and is_copy(n)):
                 self._start(n, "loop", n.tensor.shape)
             last = max((self.after[needed] for needed in self._needs(n)), default=-1)
             self.after[n] = max(last, self.owner[n].number) if n in self.owner else last
@@ -155,13 +114,13 @@ class _Fuser:
         return (*n.operands, *self.before.get(n, ()))
 
     def _is_number(self, n: Node) -> bool:
-        return n in self.scalars or _inlined_constant(n)
+        return n in self.scalars or inlined_constant(n)
 
     def _wanted_in_memory(self, order: Sequence[Node]) -> set[Node]:
         """Values that a host operation, control flow or the caller takes as they are."""
         kernel = (*KERNEL_OPS, GetItem)
         wanted = {operand for n in order if not isinstance(n.op, kernel) for operand in n.operands}
-        wanted |= {_streamed(n.operands[0]) for n in order if _streams(n)}
+        wanted |= {streamed(n.operands[0]) for n in order if streams(n)}
         return wanted | set(self.graph.results)
 
     def _start(self, n: Node, kind: str, space: Shape, axes: tuple[int, ...] = ()) -> None:
@@ -177,7 +136,7 @@ class _Fuser:
         """(operand comes from the cluster, it does so only through views that rows allow)."""
         current = operand
         while current not in self.owner and isinstance(current.op, (BroadcastInDim, Reshape)):
-            if isinstance(current.op, Reshape) and _squeezed(current.tensor.shape) != _squeezed(
+            if isinstance(current.op, Reshape) and squeezed(current.tensor.shape) != squeezed(
                 current.operands[0].tensor.shape
             ):
                 break
@@ -223,7 +182,7 @@ class _Fuser:
 
     def _reduction(self, n: Node) -> None:
         space = n.operands[0].tensor.shape
-        axes = _reduced_axes(n)
+        axes = reduced_axes(n)
         for cluster in reversed(self._candidates(n)):
             alike = cluster.kind == "rows" and cluster.space == space and cluster.axes == axes
             if alike and not self._fits(n, cluster):
@@ -361,13 +320,13 @@ class _Fuser:
                     other = self.owner[user]
                     if other is cluster:
                         continue
-                    if isinstance(user.op, CONTRACTIONS) or not _reads_once(user):
+                    if isinstance(user.op, CONTRACTIONS) or not reads_once(user):
                         return None
                     if other.kind != "loop" and (not own or current.tensor.shape != other.space):
                         return None
                     targets.add(other)
-                elif isinstance(user.op, _ONE_TO_ONE) and len(used_by[current]) == 1:
-                    if isinstance(user.op, Reshape) and _squeezed(user.tensor.shape) != _squeezed(
+                elif isinstance(user.op, ONE_TO_ONE) and len(used_by[current]) == 1:
+                    if isinstance(user.op, Reshape) and squeezed(user.tensor.shape) != squeezed(
                         current.tensor.shape
                     ):
                         return None
@@ -375,64 +334,6 @@ class _Fuser:
                 else:
                     return None
         return targets.pop() if len(targets) == 1 else None
-
-
-def _reduced_axes(n: Node) -> tuple[int, ...]:
-    assert isinstance(n.op, (Reduce, ArgReduce))
-    return n.op.axes if isinstance(n.op, Reduce) else (n.op.axis,)
-
-
-def _streams(n: Node) -> bool:
-    """True if the node's kernel reads its first operand along its last axis."""
-    match n.op:
-        case Convolution(layout=layout):
-            return layout == "channels_last"
-        case ReduceWindow(window=window):
-            return len(window) >= 3 and window[0] == window[-1] == 1
-    return isinstance(n.op, PANELLED)
-
-
-def _streamed(operand: Node) -> Node:
-    """What must be in memory so that a product reads its rows as streams.
-
-    The first view on the way that is not linear, or the operand if its rows are not contiguous.
-    """
-    current = operand
-    last = operand.tensor.rank - 1
-    while isinstance(current.op, _STRIDED):
-        match current.op:
-            case Transpose(permutation=permutation):
-                last = permutation[last]
-            case Slice(strides=strides) if strides[last] != 1:
-                return operand
-            case BroadcastInDim(axes=axes) if last in axes:
-                last = axes.index(last)
-            case BroadcastInDim():
-                return operand
-            case Reshape():
-                source = current.operands[0].tensor.shape
-                if _squeezed(current.tensor.shape) != _squeezed(source):
-                    break  # only a new name for what is in memory
-                if current.tensor.shape[last] == 1:
-                    return operand
-                place = sum(size != 1 for size in current.tensor.shape[:last])
-                last = [i for i, size in enumerate(source) if size != 1][place]
-        current = current.operands[0]
-    return current if last == current.tensor.rank - 1 else operand
-
-
-def _reads_once(n: Node) -> bool:
-    """True unless the node reads elements more than once, or in an order that data decides."""
-    return not isinstance(n.op, VIEWS) or isinstance(n.op, (*_ONE_TO_ONE, Concatenate))
-
-
-def _is_copy(n: Node) -> bool:
-    """True for a view that takes a kernel to be in memory; a reshape only renames memory."""
-    return isinstance(n.op, (*VIEWS, Iota)) and not isinstance(n.op, Reshape)
-
-
-def _squeezed(shape: Shape) -> Shape:
-    return tuple(size for size in shape if size != 1)
 
 
 def fuse(
@@ -448,146 +349,5 @@ def fuse(
     fuser.grow(order)
     fuser.melt(order)
     fuser.share(order)
-    return _Builder(graph, fuser, order).build(), fuser.decisions
-
-
-class _Builder:
-    """Rebuilds the graph with fusions in place of clusters."""
-
-    def __init__(self, graph: Graph, fuser: _Fuser, order: Sequence[Node]) -> None:
-        self.graph = graph
-        self.owner = fuser.owner
-        self.alone = fuser.alone
-        self.scalars = fuser.scalars
-        self.order = order
-        self.used_by = users(order)
-        self.new: dict[Node, Node] = {}
-        self.needed = set(graph.results)
-        self.decisions = fuser.decisions
-
-    def build(self) -> Graph:
-        """Materialise every result, iteratively: operands first."""
-        stack = list(reversed(self.graph.results))
-        while stack:
-            current = stack[-1]
-            if current in self.new:
-                stack.pop()
-                continue
-            missing = [n for n in self._inputs(current) if n not in self.new]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            self._make(current)
-        return Graph(
-            self.graph.name,
-            self.graph.parameters,
-            tuple(self.new[r] for r in self.graph.results),
-            self.graph.result_names,
-        )
-
-    def _inputs(self, n: Node) -> list[Node]:
-        """The materialised nodes that must exist before `n` can."""
-        if n in self.owner:
-            return self._cluster_plan(self.owner[n])[0]
-        if self._is_copy(n):
-            return self._leaves([n], {n})
-        return list(n.operands)
-
-    def _is_copy(self, n: Node) -> bool:
-        """True for a view that needs a kernel of its own because somebody wants it in memory."""
-        return n in self.scalars or (n not in self.alone and _is_copy(n))
-
-    def _cluster_plan(self, cluster: Cluster) -> tuple[list[Node], list[Node]]:
-        """(materialised inputs, members whose values are needed outside) of a cluster."""
-        inside = cluster.members
-        outputs = [
-            m
-            for m in inside
-            if m in self.needed or any(self._outside_use(user, cluster) for user in self.used_by[m])
-        ]
-        return self._leaves(outputs, inside), outputs
-
-    def _outside_use(self, user: Node, cluster: Cluster) -> bool:
-        """True if `user` wants memory: no member, nor a view that only members copy."""
-        if user in cluster.members:
-            return False
-        if user in self.owner or not isinstance(user.op, VIEWS):
-            return True
-        if user in self.needed:
-            return True
-        return any(self._outside_use(further, cluster) for further in self.used_by[user])
-
-    def _leaves(self, outputs: Sequence[Node], inside: dict[Node, None] | set[Node]) -> list[Node]:
-        """What a body loads: the first on each path that is neither a member nor a view to copy."""
-        found: dict[Node, None] = {}
-        seen: set[Node] = set()
-        stack = list(reversed(outputs))
-        while stack:
-            current = stack.pop()
-            if current in seen:
-                continue
-            seen.add(current)
-            if current in inside or self._copied(current, inside):
-                stack.extend(reversed(current.operands))
-            elif not _inlined_constant(current):
-                found[current] = None
-        return list(found)
-
-    def _copied(self, n: Node, inside: dict[Node, None] | set[Node]) -> bool:
-        """True if a user's body computes this view itself."""
-        if n in self.alone:
-            return False
-        if isinstance(n.op, Iota) or n in self.scalars:
-            return True
-        if n in self.owner or not isinstance(n.op, VIEWS) or n in self.new:
-            return False
-        if isinstance(n.op, Reshape):
-            source = n.operands[0]
-            if source in self.owner and source not in inside:
-                return False
-            return _squeezed(n.tensor.shape) == _squeezed(source.tensor.shape)
-        return True
-
-    def _make(self, n: Node) -> None:
-        if n in self.owner:
-            cluster = self.owner[n]
-            inputs, outputs = self._cluster_plan(cluster)
-            self._fusion(cluster.kind, cluster.number, inputs, outputs)
-        elif self._is_copy(n):
-            self._fusion("loop", -1, self._inputs(n), [n])
-        else:
-            self.new[n] = rebuilt(n, tuple(self.new[operand] for operand in n.operands))
-
-    def _fusion(self, kind: str, number: int, inputs: list[Node], outputs: list[Node]) -> None:
-        parameters = {n: node(Parameter(f"x{i}", n.type)) for i, n in enumerate(inputs)}
-        body_of: dict[Node, Node] = dict(parameters)
-        stack = list(outputs)
-        while stack:
-            current = stack[-1]
-            if current in body_of:
-                stack.pop()
-                continue
-            missing = [operand for operand in current.operands if operand not in body_of]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            body_of[current] = rebuilt(current, tuple(body_of[o] for o in current.operands))
-        name = f"{kind}_{number}" if number >= 0 else f"copy_{len(self.new)}"
-        body = Graph(name, tuple(parameters.values()), tuple(body_of[o] for o in outputs))
-        fused = node(Fusion(kind, body), *(self.new[n] for n in inputs), loc=outputs[-1].loc)
-        if len(outputs) == 1:
-            self.new[outputs[0]] = fused
-        else:
-            for i, output in enumerate(outputs):
-                self.new[output] = node(GetItem(i), fused, loc=output.loc)
-
-
-def _inlined_constant(n: Node) -> bool:
-    if isinstance(n.op, DimensionSize):
-        return True
-    if not isinstance(n.op, Constant) or not isinstance(n.type, TensorType):
-        return False
-    array = n.op.value.array
-    return array.size == 1 and array.dtype.kind != "O"
+    builder = Builder(graph, order, fuser.owner, fuser.alone, fuser.scalars)
+    return builder.build(), fuser.decisions
