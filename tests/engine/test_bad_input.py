@@ -33,6 +33,29 @@ def test_no_such_file(tmp_path: Path) -> None:
         luban.load(tmp_path / "missing.onnx")
 
 
+def test_a_path_that_no_file_can_have() -> None:
+    with pytest.raises(ModelError, match="cannot be read: embedded null"):
+        luban.load("a\0b.onnx")
+
+
+@pytest.mark.parametrize("source", [None, 5, ["model.onnx"]])
+def test_what_is_no_model_at_all(source: Any) -> None:
+    with pytest.raises(ModelError, match=r"the model is a \w+, expected a path, the bytes"):
+        luban.compile(source)
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, 1 << 62, None])
+def test_sizes_that_cannot_be(size: Any) -> None:
+    with pytest.raises(InputError, match="expected a name or a whole number from 0 to"):
+        luban.compile(affine(), shapes={"x": [size, 8]})
+
+
+def test_an_absurd_size_in_a_file() -> None:
+    neg = helper.make_node("Neg", ["x"], ["y"])
+    with pytest.raises(ModelError, match="x_0 is 4611686018427387904, expected at most"):
+        luban.compile(model_of([neg], [value("x", [1 << 62])], [value("y", None)]))
+
+
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read: Is a directory"):
         luban.load(tmp_path)

@@ -1,6 +1,8 @@
 """The public API: inputs and outputs in all their forms, and what is refused."""
 
+import copy
 import os
+import pickle
 import sys
 import threading
 from pathlib import Path
@@ -276,6 +278,15 @@ def test_threads_by_argument_and_by_setting(monkeypatch: pytest.MonkeyPatch) -> 
     assert luban.compile(affine()).num_threads == 3
     with pytest.raises(OptionError, match="threads=0, expected at least 1"):
         luban.compile(affine(), threads=0)
+    for odd in ("2", 1.5):
+        with pytest.raises(OptionError, match=rf"threads={odd!r}, expected"):
+            luban.compile(affine(), threads=odd)  # type: ignore[arg-type]
+
+
+def test_a_model_is_not_copied_or_pickled() -> None:
+    for attempt in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled; load the model where"):
+            attempt(luban.compile(affine()))
 
 
 def test_passes_can_be_left_out() -> None:

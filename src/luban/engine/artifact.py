@@ -146,7 +146,7 @@ def artifact_key(
     else:
         try:
             content, name = file_digest(Path(source), stored), Path(source).name
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a zero byte in the path
             return None
     options = (sorted(set(without)), sorted((n, tuple(s)) for n, s in shapes.items()))
     return _digest(content, name, options, target, _versions())

@@ -227,6 +227,12 @@ class Model:
             for array, info in zip(given, self.outputs, strict=True)
         ]
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self.name} is machine code in this process and cannot be copied or pickled; "
+            "load the model where it is needed, which the cache makes quick"
+        )
+
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
@@ -274,6 +280,10 @@ def _writeable(array: Any, info: TensorInfo) -> Array:
     return array
 
 
+def _is_thread_count(given: object) -> bool:
+    return isinstance(given, int) and given >= 1
+
+
 def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """Load and compile a model file. Options are those of `compile`.
 
@@ -303,8 +313,8 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     Raises ModelError if the file is not a model, UnsupportedError with every operator that is not,
     OptionError for an option out of its range.
     """
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads={threads}, expected at least 1")
+    if threads is not None and not _is_thread_count(threads):
+        raise OptionError(f"threads={threads!r}, expected at least 1 (a whole number)")
     chosen = default_target() if target is None else named_target(target)
     if not chosen.runs_here:
         raise OptionError(

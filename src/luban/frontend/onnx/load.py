@@ -253,6 +253,11 @@ def load_model(
         return Source(model, found, Path(folder) if folder is not None else None)
     if isinstance(model, bytes | bytearray | memoryview):
         found, path, content = name or "model.onnx", None, np.frombuffer(model, np.uint8)
+    elif not isinstance(model, str | os.PathLike):
+        raise ModelError(
+            f"the model is a {type(model).__name__}, "
+            "expected a path, the bytes of an ONNX file or a ModelProto"
+        )
     else:
         path = Path(model)
         found, content = name or path.name, _read(path)
@@ -276,6 +281,8 @@ def _read(path: Path) -> np.ndarray[Any, Any]:
         raise ModelError(f"there is no file {path}", hint="check the path of the model") from None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelError(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def _parsed(content: memoryview, what: str) -> onnx.ModelProto:

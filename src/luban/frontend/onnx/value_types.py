@@ -5,12 +5,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 
 import onnx
 
 from luban.core import dims
 from luban.core.dims import UNBOUNDED, Dim, DimLike, symbol
-from luban.core.errors import InputError, ShapeError
+from luban.core.errors import InputError, ModelError, ShapeError
 from luban.core.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from luban.frontend.onnx.load import ELEMENT_TYPES, element_type
 
@@ -18,6 +19,9 @@ __all__ = ["UNRANKED", "SymbolNames", "is_unranked", "type_of", "type_proto"]
 
 UNRANKED = symbol("unranked")
 """The only size of a sequence's item type when even the number of axes is not known."""
+
+MAX_SIZE = (1 << 47) - 1
+"""More elements than this have no addresses, and products of larger sizes leave 64 bits."""
 
 _CODES = {element: code for code, element in ELEMENT_TYPES.items()}
 
@@ -108,6 +112,8 @@ def _item_type(proto: onnx.TypeProto, name: str, names: SymbolNames) -> Type:
 
 def _size(dim: onnx.TensorShapeProto.Dimension, hint: str, names: SymbolNames) -> DimLike:
     if dim.HasField("dim_value") and dim.dim_value >= 0:
+        if dim.dim_value > MAX_SIZE:
+            raise ModelError(f"{hint} is {dim.dim_value}, expected at most {MAX_SIZE}")
         return dim.dim_value
     is_named = dim.dim_param.strip("?")  # some exporters write "?" for every size they do not know
     return names.named(dim.dim_param) if is_named else names.fresh(hint)
@@ -121,7 +127,17 @@ def with_sizes(name: str, type_: Type, sizes: Sequence[int | str], names: Symbol
         raise InputError(
             f"input {name!r} is {type_}: {list(sizes)} has {len(sizes)} axes, expected {type_.rank}"
         )
+    for size in sizes:
+        if not _can_be_size(size):
+            raise InputError(
+                f"input {name!r}: size {size!r} in {list(sizes)}, "
+                f"expected a name or a whole number from 0 to {MAX_SIZE}"
+            )
     return type_.with_shape(names.named(s) if isinstance(s, str) else int(s) for s in sizes)
+
+
+def _can_be_size(given: object) -> bool:
+    return isinstance(given, str) or (isinstance(given, Integral) and 0 <= int(given) <= MAX_SIZE)
 
 
 def is_unranked(type_: Type) -> bool:
