@@ -101,6 +101,13 @@ def test_down_to_one_element(coordinates: str, wanted: float) -> None:
     assert result.item() == wanted
 
 
+def test_positions_of_sizes_are_exact() -> None:
+    """0.5 * 7 / 1 - 0.5 is 3, though 1 / 7 is rounded."""
+    x = np.arange(7, dtype=np.float32).reshape(1, 1, 7)
+    given = [x, None, None, np.array([1, 1, 1])]
+    assert run("Resize", given, known=[3], mode="nearest", nearest_mode="floor")[0].item() == 3
+
+
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_antialias_reads_every_element(mode: str) -> None:
     options: dict[str, Any] = {"mode": mode, "antialias": 1, "exclude_outside": 1, "opset": 18}

@@ -28,7 +28,7 @@ __all__: list[str] = []
 class Stretch:
     """How one axis is resized.
 
-    scale  the stated factor; None: wanted / given, where a size is symbolic
+    scale  the stated factor; None: wanted / given, exactly
     roi    (start, end) of the part that is read, as fractions of the axis
     """
 
@@ -37,6 +37,15 @@ class Stretch:
     wanted: DimLike
     scale: float | None
     roi: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def ratio(self) -> float | None:
+        """The factor as a number; None if a size is symbolic."""
+        if self.scale is not None:
+            return self.scale
+        if isinstance(self.given, int) and isinstance(self.wanted, int) and self.given:
+            return self.wanted / self.given
+        return None
 
 
 @op("Upsample", since=1)
@@ -95,7 +104,7 @@ def resize(
         stretches = _by_sizes(ctx, x, axes, ctx.static_sizes(sizes), parts)
     else:
         raise ctx.wrong("neither scales nor sizes are given")
-    if rules.antialias and any(stretch.scale is None for stretch in stretches):
+    if rules.antialias and any(stretch.ratio is None for stretch in stretches):
         # How many elements are read follows from the sizes.
         raise RunTimeValueNeeded(x, [x.tensor.with_shape(_open_shape(ctx, x, axes))])
     element = x.tensor.dtype
@@ -142,25 +151,18 @@ def _by_sizes(
     given = [x.tensor.shape[axis] for axis in axes]
     policy = ctx.text("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        known = [(g, w) for g, w in zip(given, sizes, strict=True)]
-        if not all(isinstance(g, int) and isinstance(w, int) for g, w in known):
+        pairs = zip(given, sizes, strict=True)
+        known = [(g, w) for g, w in pairs if isinstance(g, int) and isinstance(w, int)]
+        if len(known) < len(given):
             raise RunTimeValueNeeded(x, [x.tensor.with_shape(_open_shape(ctx, x, axes))])
-        ratios = [Fraction(int(str(w)), int(str(g))) for g, w in known]
+        ratios = [Fraction(w, g) for g, w in known]
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         return [
-            Stretch(
-                axis, g, floor(ratio * int(str(g)) + Fraction(1, 2)), float(ratio), _roi(parts, i)
-            )
+            Stretch(axis, g, floor(ratio * g + Fraction(1, 2)), float(ratio), _roi(parts, i))
             for i, (axis, (g, _)) in enumerate(zip(axes, known, strict=True))
         ]
     return [
-        Stretch(
-            axis,
-            g,
-            w,
-            w / g if isinstance(g, int) and isinstance(w, int) and g else None,
-            _roi(parts, i),
-        )
+        Stretch(axis, g, w, None, _roi(parts, i))
         for i, (axis, g, w) in enumerate(zip(axes, given, sizes, strict=True))
     ]
 
@@ -211,7 +213,7 @@ def _resized(ctx: NodeContext, x: Node, stretch: Stretch, rules: Rules) -> Node:
 
 def _repeats(ctx: NodeContext, stretch: Stretch, rules: Rules) -> int | None:
     """k if every element is simply repeated k times, else None."""
-    scale = stretch.scale
+    scale = stretch.ratio
     if (
         scale is None
         or scale != floor(scale)
@@ -269,12 +271,15 @@ def _positions(ctx: NodeContext, stretch: Stretch, rules: Rules) -> Node:
     """Where each result element lies on the given axis: f64[wanted]."""
     i = build.iota((stretch.wanted,), 0, "f64")
     given, wanted = _number(stretch.given), _number(stretch.wanted)
-    if stretch.scale is None:
-        scale, width = build.divide(wanted, given), wanted
-    else:
-        scale = build.constant(stretch.scale, "f64")
-        width = build.multiply(scale, given)
-    half = build.subtract(build.divide(build.add(i, 0.5), scale), 0.5)
+    scale = stretch.scale
+    width = wanted if scale is None else build.multiply(given, scale)
+
+    def shrunk(place: Node) -> Node:
+        if scale is not None:
+            return build.divide(place, scale)
+        return build.divide(build.multiply(place, given), wanted)
+
+    half = build.subtract(shrunk(build.add(i, 0.5)), 0.5)
     single = build.equal(width, 1)
     span = build.select(single, 1, build.subtract(width, 1))
     match rules.coordinates:
@@ -286,7 +291,7 @@ def _positions(ctx: NodeContext, stretch: Stretch, rules: Rules) -> Node:
             adjustment = build.subtract(1, build.divide(wanted, width))
             return build.add(build.multiply(build.divide(given, 2), adjustment), half)
         case "asymmetric":
-            return build.divide(i, scale)
+            return shrunk(i)
         case "align_corners":
             reach = build.divide(build.multiply(i, build.subtract(given, 1)), span)
             return build.select(single, 0, reach)
@@ -321,8 +326,8 @@ def _taps(ctx: NodeContext, stretch: Stretch, rules: Rules) -> list[Tap]:
     offsets = range(1 - reach, 1 + reach)
     found = taps(position, offsets, rules.mode, rules.cubic)
     if rules.antialias:
-        assert stretch.scale is not None
-        found = _wide_taps(position, min(stretch.scale, 1.0), reach, rules)
+        assert stretch.ratio is not None
+        found = _wide_taps(position, min(stretch.ratio, 1.0), reach, rules)
     if rules.exclude_outside:
         found = [_without_outside(tap, stretch.given) for tap in found]
     if rules.exclude_outside or rules.antialias:
