@@ -170,6 +170,11 @@ class Scope:
         pointer = self._pointers[ref.operand]
         start, stride, scattered = self.linear(ref.offset)
         mask = self.all_of(ref.args)
+        uniform = self.all_of([g for g in ref.args if not self.value(g).shape])
+        if uniform is not None:
+            # A masked-off access to a page that is not there costs a microsecond, though it is
+            # harmless: where no lane is inside, look at the start of the operand instead.
+            start = self.b.select(uniform, start, 0)
         if scattered is None and stride == 0 and (mask is None or not mask.shape):
             return self.b.load(pointer, start, (), mask=mask)
         if self.lanes is None:
