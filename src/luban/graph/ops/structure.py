@@ -300,8 +300,8 @@ class Scatter(Op):
     """Updates combined into the first operand at run-time places: the inverse of `gather`.
 
     (T[S], indices, T[updates]) -> T[S]. combine: "replace", "add", "multiply", "maximum" or
-    "minimum"; updates apply in row-major order, so the result never depends on threads. Slices whose
-    indices let them not lie inside are left out.
+    "minimum"; updates apply in row-major order, so the result never depends on threads. Slices
+    whose indices let them not lie inside are left out.
     """
 
     name: ClassVar[str] = "scatter"
@@ -333,7 +333,7 @@ class Scatter(Op):
         return TensorType(given.dtype, given.shape)
 
     def windows(self, rank: int) -> dict[int, int]:
-        """Axes of an operand of that rank that a slice spans -> the axis of the updates for each."""
+        """Axes of an operand of that rank that a slice spans -> its axis of the updates."""
         dropped = {*self.inserted_axes, *self.operand_batching_axes}
         spanned = (axis for axis in range(rank) if axis not in dropped)
         return dict(zip(spanned, sorted(self.window_axes), strict=True))
