@@ -78,8 +78,11 @@ def test_a_second_call_gives_the_same_bits(case: ModelCase, cache: Path) -> None
 
 
 @pytest.mark.slow
-def test_speech_is_finite_whole_frames_and_as_loud_as_the_reference(cache: Path) -> None:
-    """All that can be asked of Kokoro end to end: see CHAOTIC in benchmarks/cases.py."""
+def test_speech_is_finite_and_whole_frames_of_about_the_reference_length(cache: Path) -> None:
+    """All that can be asked of Kokoro end to end: see CHAOTIC in benchmarks/cases.py.
+
+    Not its loudness: weights moved by 1e-7 change the reference's own by a factor of six.
+    """
     case = next(case for case in PACKAGES if case.name == "kokoro")
     (ours,) = load_luban(case.path(), THREADS)(case.inputs())
     (theirs,) = load_reference(case.path(), THREADS)(case.inputs())
@@ -88,4 +91,4 @@ def test_speech_is_finite_whole_frames_and_as_loud_as_the_reference(cache: Path)
     assert len(ours) % 300 == len(theirs) % 300 == 0
     assert 0.8 < len(ours) / len(theirs) < 1.25
     assert np.isfinite(ours).all()
-    assert 0.3 < ours.std() / theirs.std() < 3.0
+    assert ours.std() > 0
