@@ -137,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = QUICK if options.quick else Plan()
     if options.rounds:
         plan = replace(plan, rounds=options.rounds)
+    facts = machine.facts()
     with tempfile.TemporaryDirectory(prefix="luban-cache-") as folder:
         rows = measure_speed(cases, options.engines, options.threads, plan, Path(folder))
     starts = (
@@ -144,7 +145,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.no_start
         else measure_starts(cases, options.engines, max(options.threads), plan.starts)
     )
-    facts = machine.facts()
     text = render(facts, rows, starts, options.engines)
     print(text)
     if options.markdown:

@@ -18,6 +18,7 @@ def facts() -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ""),
         "memory": memory(),
         "system": f"{platform.system()} {platform.release()}",
+        "other load": load(),
         "python": platform.python_version(),
         "commit": commit(),
     }
@@ -51,6 +52,15 @@ def memory() -> str:
     except (ValueError, OSError):
         return "unknown"
     return f"{pages / 2**30:.0f} GiB"
+
+
+def load() -> str:
+    """How busy others keep the machine: ask before measuring, as that is load too."""
+    if not hasattr(os, "getloadavg"):
+        return "unknown"
+    running = os.getloadavg()[0]
+    remark = ": BUSY, ratios at several threads are not to be trusted" if running > 0.5 else ""
+    return f"{running:.1f} processes{remark}"
 
 
 def commit() -> str:

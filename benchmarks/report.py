@@ -61,11 +61,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def milliseconds(seconds: float) -> str:
     """Three significant digits.
 
-    >>> milliseconds(0.0123456), milliseconds(4.2e-6), milliseconds(1.5)
-    ('12.3', '0.0042', '1500')
+    >>> milliseconds(0.0123456), milliseconds(4.2e-6), milliseconds(1.5), milliseconds(0.9996)
+    ('12.3', '0.0042', '1500', '1000')
     """
     value = seconds * 1e3
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def speed_table(rows: Sequence[Row], engines: Sequence[str]) -> str:
