@@ -143,6 +143,12 @@ def test_nan_in_one_lane_is_found() -> None:
     assert str(verdict) == "NaN or infinity out of place: element [37] is nan, expected 1.0"
 
 
+def test_sizes_that_rounding_decides_have_no_bound() -> None:
+    verdict = judge(np.ones(5, np.float32), np.ones(6), np.ones(5, np.float32))
+    assert verdict.ok
+    assert verdict.bound == float("inf")
+
+
 def test_the_repro_fails_alone_and_passes_without_the_bug(
     monkeypatch: Monkey, tmp_path: Path
 ) -> None:
