@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,8 +31,17 @@ FAST += [case for case in PACKAGES if case.name in FAST_PACKAGES]
 SLOW = [case for case in (*BUILT, *PACKAGES) if case not in FAST]
 
 
+# Gaps, listed in docs/status.md: the bound stays as it was stated first.
+BEYOND_THEIR_BOUND = dict.fromkeys(("resnet50_int8", "bert_base_int8"), "at some sizes 0.10 or more from the reference, which itself moves by up to 0.13 when " "weights move by 1e-7: whether more than rounding is behind it is open")
+
+
 def _parameters(cases: list[ModelCase]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+    gaps = {
+        name: [pytest.mark.xfail(strict=True, reason=reason)]
+        for name, reason in BEYOND_THEIR_BOUND.items()
+    }
+    rows = [pytest.param(case, id=case.name, marks=gaps.get(case.name, [])) for case in cases]
+    return pytest.mark.parametrize("case", rows)
 
 
 @pytest.fixture
@@ -79,16 +89,29 @@ def test_a_second_call_gives_the_same_bits(case: ModelCase, cache: Path) -> None
 
 @pytest.mark.slow
 def test_speech_is_finite_and_whole_frames_of_about_the_reference_length(cache: Path) -> None:
-    """All that can be asked of Kokoro end to end: see CHAOTIC in benchmarks/cases.py.
-
-    Not its loudness: weights moved by 1e-7 change the reference's own by a factor of six.
-    """
-    case = next(case for case in PACKAGES if case.name == "kokoro")
-    (ours,) = load_luban(case.path(), THREADS)(case.inputs())
-    (theirs,) = load_reference(case.path(), THREADS)(case.inputs())
+    """All of Kokoro that holds end to end: see CHAOTIC in benchmarks/cases.py."""
+    ours, theirs = _speech()
     assert ours.dtype == theirs.dtype
     assert ours.ndim == 1
     assert len(ours) % 300 == len(theirs) % 300 == 0
     assert 0.8 < len(ours) / len(theirs) < 1.25
     assert np.isfinite(ours).all()
     assert ours.std() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    reason="3.4 times as loud at 50 tokens, where the reference under weights moved by 1e-7 stays "
+    "between 0.29 and 0.48 by standard deviation: the cause is not found (docs/status.md)",
+)
+def test_speech_is_as_loud_as_the_reference(cache: Path) -> None:
+    ours, theirs = _speech()
+    assert 0.3 < ours.std() / theirs.std() < 3.0
+
+
+def _speech() -> tuple[Any, Any]:
+    case = next(case for case in PACKAGES if case.name == "kokoro")
+    (ours,) = load_luban(case.path(), THREADS)(case.inputs())
+    (theirs,) = load_reference(case.path(), THREADS)(case.inputs())
+    return ours, theirs
