@@ -37,5 +37,5 @@ def disagreements(case: ModelCase, model: Call) -> Iterator[str]:
 
 
 def compiled_files(cache: Path) -> set[Path]:
-    """What has been compiled into the cache so far."""
-    return {path.relative_to(cache) for path in cache.rglob("*") if path.is_file()}
+    """The object code in the cache so far. Weights and programs follow in the background."""
+    return {path.relative_to(cache) for path in cache.glob("objects/*/*") if path.is_file()}
