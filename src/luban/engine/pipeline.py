@@ -20,6 +20,7 @@ from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
 from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
+from luban.passes.own_constants import own_constants
 
 __all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "optimise"]
 
@@ -62,9 +63,10 @@ def _layout(graph: Graph, registers: Registers, decisions: list[Decision]) -> Gr
 
 
 def _invariants(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
-    changed, taken = move_invariants(graph)
-    decisions.extend(taken)
-    return changed
+    for move in (move_invariants, own_constants):
+        graph, taken = move(graph)
+        decisions.extend(taken)
+    return graph
 
 
 def _fuse(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:

@@ -14,17 +14,15 @@ from luban.core.dtypes import DTYPES
 from luban.core.types import TensorType
 from luban.graph import build
 from luban.graph.evaluate import evaluate_node
-from luban.graph.ops.control import sub_graphs
-from luban.graph.ops.data import Constant, DimensionSize, HostCall, Iota, RandomBits
+from luban.graph.ops.data import Constant
 from luban.graph.ops.fusion import Once
 from luban.graph.ops.structure import BroadcastInDim, Reshape
-from luban.ir.node import GetItem, Graph, Node, Parameter, map_graph, node, rebuilt
+from luban.ir.node import Graph, Node, map_graph, node, rebuilt
+from luban.passes.constant_nodes import SOURCES, constant_nodes
 
 __all__ = ["FOLD_BYTES", "compute_once", "fold_constants", "once_bodies", "prepare_graph"]
 
 FOLD_BYTES = 1 << 14  # results up to this size are folded at compile time
-_SOURCES = (Constant, Iota)
-_NEVER = (Parameter, DimensionSize, HostCall, RandomBits)
 
 
 def _size_bytes(n: Node) -> int | None:
@@ -34,27 +32,12 @@ def _size_bytes(n: Node) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _constant_nodes(order: list[Node]) -> set[Node]:
-    """Nodes whose value depends on constants only."""
-    fixed: set[Node] = set()
-    for n in order:
-        if isinstance(n.op, _SOURCES) and (isinstance(n.op, Constant) or n.tensor.is_static):
-            fixed.add(n)
-        elif isinstance(n.op, _NEVER) or sub_graphs(n.op) or not n.operands:
-            continue
-        elif all(o in fixed for o in n.operands) and (
-            isinstance(n.op, GetItem) or not isinstance(n.type, TensorType) or n.type.is_static
-        ):
-            fixed.add(n)
-    return fixed
-
-
 def fold_constants(
     graph: Graph, on_fold: Callable[[Node, Node], None] = lambda _old, _new: None
 ) -> tuple[Graph, int]:
     """(the graph with small constant results computed, how many); not in its sub-graphs."""
     order = graph.nodes()
-    fixed = _constant_nodes(order)
+    fixed = constant_nodes(order)
     folded = 0
 
     def fold(old: Node, operands: tuple[Node, ...]) -> Node:
@@ -79,7 +62,7 @@ def fold_constants(
 def compute_once(graph: Graph) -> tuple[Graph, int]:
     """(the graph with large constant-only work behind `once`, how many values). Broadcasts stay."""
     order = graph.nodes()
-    fixed = _constant_nodes(order)
+    fixed = constant_nodes(order)
     wanted: dict[Node, None] = {}
     for n in order:
         if n not in fixed:
@@ -108,6 +91,6 @@ def _worth(n: Node) -> bool:
     current = n
     while isinstance(current.op, (BroadcastInDim, Reshape)):
         current = current.operands[0]
-    if isinstance(current.op, _SOURCES):
+    if isinstance(current.op, SOURCES):
         return False
     return dims.bounds(n.type.num_elements)[1] > 1
