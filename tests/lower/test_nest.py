@@ -11,7 +11,6 @@ import pytest
 from luban.core import dims
 from luban.core.registers import Registers
 from luban.engine.compile import compile_graph
-from luban.engine.program import HostStep
 from luban.graph import build as g
 from luban.graph.bind import bind_all
 from luban.graph.evaluate import evaluate, evaluate_node
@@ -108,15 +107,6 @@ def test_nan_reaches_the_maximum_wherever_it_stands() -> None:
             values = np.arange(length, dtype=np.float32)
             values[place] = np.nan
             assert np.isnan(compiled.executor.run([values])[0])
-
-
-def test_integer_powers_are_declined_and_run_on_the_host() -> None:
-    x = p("x", "n", dtype="i64")
-    graph = Graph("power", (x,), (g.power(x, 3),))
-    compiled = compile_graph(graph)
-    reasons = [s.reason for s in compiled.executor.program.steps if isinstance(s, HostStep)]
-    assert reasons == ["power of integers has no kernel"]
-    np.testing.assert_array_equal(compiled.executor.run([np.arange(4)])[0], [0, 1, 8, 27])
 
 
 def test_two_contractions_in_one_body_are_declined() -> None:

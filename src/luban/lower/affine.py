@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from luban.core.dims import DimLike
 if TYPE_CHECKING:
     from luban.lower.trace import Ref
 
-__all__ = ["Linear", "axis_index", "fixed"]
+__all__ = ["Linear", "axis_index", "fixed", "row_major"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,15 @@ def _linear(constant: DimLike, axes: dict[int, DimLike], values: dict[Ref, DimLi
 def axis_index(axis: int) -> Linear:
     """The loop axis itself."""
     return Linear(0, ((axis, 1),))
+
+
+def row_major(index: Sequence[Linear], shape: Sequence[DimLike]) -> Linear:
+    """The offset of an index in a dense tensor of that shape."""
+    offset: Linear = fixed(0)
+    stride: DimLike = 1
+    for i, size in zip(reversed(index), reversed(shape), strict=True):
+        offset, stride = offset + i.scaled(stride), stride * size
+    return offset
 
 
 def fixed(value: DimLike) -> Linear:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from luban.core.registers import Registers
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
-from luban.graph.ops.reduce import ReduceWindow
+from luban.graph.ops.reduce import Cumulative, ReduceWindow
 from luban.graph.ops.structure import Scatter, Transpose
 from luban.ir.node import Graph, Op
+from luban.lower.cumulative import lower_cumulative
 from luban.lower.emit import lower_nest
 from luban.lower.gemm import lower_panel_product
 from luban.lower.kernel import Kernel
@@ -38,6 +39,8 @@ def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
     notes: list[str] = []
     if any(isinstance(n.op, Scatter) for n in body.nodes()):
         return lower_scatter(name, body, registers)
+    if any(isinstance(n.op, Cumulative) for n in body.nodes()):
+        return lower_cumulative(name, body, registers)
     for n in body.nodes():
         if type(n.op) in TEMPLATES:
             try:

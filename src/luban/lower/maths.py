@@ -112,8 +112,6 @@ def check(name: str, operands: tuple[DType, ...]) -> None:
             and not computes(dtype)
         ):
             raise Declined(f"{name} of {dtype}: the type is for storage only")
-    if name == "power" and operands[0].is_integer:
-        raise Declined("power of integers has no kernel")
 
 
 def apply(b: FunctionBuilder, name: str, args: tuple[Expr, ...]) -> Expr:
@@ -122,6 +120,8 @@ def apply(b: FunctionBuilder, name: str, args: tuple[Expr, ...]) -> Expr:
         return b.unary(_UNARY[name], args[0])
     if name in _COMPARE:
         return _compare(b, _COMPARE[name], *args)
+    if name == "power" and args[0].dtype.is_integer:
+        return _integer_power(b, *args)
     if name in _BINARY:
         return b.binary(_BINARY[name], *args)
     return _SPECIAL[name](b, *args)
@@ -144,6 +144,44 @@ def _floor_mod(b: FunctionBuilder, x: Expr, y: Expr) -> Expr:
     apart = b.compare("ne", b.compare("lt", rest, zero), b.compare("lt", y, zero))
     fix = b.binary("and", apart, b.compare("ne", rest, zero))
     return b.select(fix, b.binary("add", rest, y), rest)
+
+
+def _integer_power(b: FunctionBuilder, x: Expr, y: Expr) -> Expr:
+    """x**y by squaring, wrapped; for y < 0 what 1 / x**-y truncates to: 1, -1 or 0."""
+    exponent = y.known
+    one = b.full(x.shape, 1, x.dtype)
+    if isinstance(exponent, int) and exponent >= 0:
+        result, square = one, x
+        while exponent:
+            result = b.binary("mul", result, square) if exponent & 1 else result
+            square, exponent = b.binary("mul", square, square), exponent >> 1
+        return result
+    shape = x.shape or y.shape
+    base, rest = b.broadcast(x, shape), b.broadcast(y, shape)
+    one, zero = b.full(shape, 1, x.dtype), b.full(shape, 0, x.dtype)
+    if y.dtype.kind == "int":
+        rest = b.binary("max", rest, zero)
+    with b.while_([one, base, rest]) as loop:
+        with loop.condition() as (_, _, left):
+            most = left
+            for _ in shape:
+                most = b.reduce("or", most, 0)
+            loop.test(b.compare("ne", most, 0))
+        with loop.body() as (result, square, left):
+            odd = b.compare("ne", b.binary("and", left, one), zero)
+            loop.yield_(
+                b.select(odd, b.binary("mul", result, square), result),
+                b.binary("mul", square, square),
+                b.binary("shr_logical", left, one),
+            )
+    whole = loop.results[0]
+    if y.dtype.kind != "int":
+        return whole
+    odd = b.compare("ne", b.binary("and", b.broadcast(y, shape), one), zero)
+    minus = b.full(shape, -1, x.dtype)
+    unit = b.select(b.compare("eq", base, one), one, zero)
+    unit = b.select(b.compare("eq", base, minus), b.select(odd, minus, one), unit)
+    return b.select(b.compare("lt", b.broadcast(y, shape), zero), unit, whole)
 
 
 def _shift_right(b: FunctionBuilder, x: Expr, y: Expr) -> Expr:

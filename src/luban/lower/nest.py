@@ -14,7 +14,7 @@ from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Graph, Node
 from luban.lower import maths
-from luban.lower.affine import Linear, axis_index, fixed
+from luban.lower.affine import Linear, axis_index, fixed, row_major
 from luban.lower.trace import Declined, Index, Ref, Trace
 
 REDUCING = (
@@ -34,7 +34,6 @@ __all__ = [
     "Write",
     "build_nest",
     "merged_groups",
-    "row_major",
 ]
 
 
@@ -124,15 +123,6 @@ def build_nest(body: Graph) -> Nest:
             raise Declined(f"values of {ref.dtype} have no kernel")
     _collapse(nest)
     return nest
-
-
-def row_major(index: Index, shape: Sequence[DimLike]) -> Linear:
-    """The offset of an index in a dense tensor of that shape."""
-    offset: Linear = fixed(0)
-    stride: DimLike = 1
-    for i, size in zip(reversed(index), reversed(shape), strict=True):
-        offset, stride = offset + i.scaled(stride), stride * size
-    return offset
 
 
 def _plain(body: Graph) -> Nest:

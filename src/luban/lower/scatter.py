@@ -17,10 +17,10 @@ from luban.core.registers import Registers
 from luban.graph.ops.structure import Scatter
 from luban.ir.node import Graph, Node
 from luban.lower import maths
-from luban.lower.affine import Linear, axis_index, fixed
+from luban.lower.affine import Linear, axis_index, fixed, row_major
 from luban.lower.emit import Scope, Writer
 from luban.lower.kernel import Kernel
-from luban.lower.nest import Group, Nest, Write, merged_groups, row_major
+from luban.lower.nest import Group, Nest, Write, merged_groups
 from luban.lower.trace import Declined, Ref, Trace
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

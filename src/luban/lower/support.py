@@ -5,7 +5,7 @@ from __future__ import annotations
 from luban.core.types import TensorType
 from luban.graph.ops.data import Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
-from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
+from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce, ReduceWindow
 from luban.graph.ops.structure import Scatter
 from luban.ir.node import Node
 from luban.lower import maths, scatter
@@ -30,7 +30,7 @@ def no_kernel(n: Node) -> str | None:
                 return str(reason)
         case Bitcast(dtype=dtype) if dtype.bits < 8 or n.operands[0].tensor.dtype.kind == "bool":
             return f"bitcast to {dtype} has no kernel"
-        case Reduce() | ReduceWindow() | ArgReduce() if not _accumulates(n):
+        case Reduce() | ReduceWindow() | ArgReduce() | Cumulative() if not _accumulates(n):
             return f"{n.op.name} of {n.operands[0].tensor.dtype} has no kernel"
         case Scatter():
             return scatter.supported(n)

@@ -15,7 +15,7 @@ from luban.core.dims import DimLike, Shape
 from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import InternalError
 from luban.core.types import TensorType
-from luban.graph.ops.data import Constant, DimensionSize, Iota
+from luban.graph.ops.data import Constant, DimensionSize, Iota, RandomBits
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.packed import PackPanels
 from luban.graph.ops.structure import (
@@ -30,7 +30,8 @@ from luban.graph.ops.structure import (
     Transpose,
 )
 from luban.ir.node import Node, Parameter
-from luban.lower.affine import Linear, axis_index, fixed
+from luban.lower.affine import Linear, axis_index, fixed, row_major
+from luban.lower.philox import philox
 
 __all__ = ["Declined", "Ref", "Trace"]
 
@@ -134,6 +135,9 @@ class Trace:
             case Iota(dtype=dtype, axis=axis):
                 place = self.index(index[axis])
                 return place if dtype.name == "i64" else self.cast(place, dtype)
+            case RandomBits(shape=shape):
+                key = self.value(node.operands[0], (fixed(0),), guards)
+                return philox(self, key, row_major(index, shape))
             case Cast() | Bitcast():
                 arg = self.value(node.operands[0], index, guards)
                 return self.ref(node.op.name, node.op.dtype, (arg,), value=_saturates(node))
@@ -257,10 +261,7 @@ def _reverse(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) ->
 def _reshape(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
     operand = node.operands[0]
     if is_materialised(trace, operand):
-        offset: Linear = fixed(0)
-        stride: DimLike = 1
-        for i, size in zip(reversed(index), reversed(node.tensor.shape), strict=True):
-            offset, stride = offset + i.scaled(stride), stride * size
+        offset = row_major(index, node.tensor.shape)
         return trace.ref("load", operand.tensor.dtype, guards, operand, offset)
     inner = reshaped_index(trace, index, node.tensor.shape, operand.tensor.shape)
     return trace.value(operand, inner, guards)

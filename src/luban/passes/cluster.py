@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from luban.core.dims import Shape
 from luban.core.types import TensorType
 from luban.graph.ops.contract import Convolution, DotGeneral
-from luban.graph.ops.data import Constant, DimensionSize, Iota
+from luban.graph.ops.data import Constant, DimensionSize, Iota, RandomBits
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
-from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
+from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce, ReduceWindow
 from luban.graph.ops.structure import (
     BroadcastInDim,
     Concatenate,
@@ -54,10 +54,10 @@ VIEWS = (
     Concatenate,
     PackPanels,
 )
-ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast)
+ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast, RandomBits)
 PANELLED = (PanelDot, PanelConvolution)
 CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
-KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Iota, Scatter)
+KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Cumulative, Iota, Scatter)
 _STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is linear in its index
 ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
 
@@ -67,7 +67,7 @@ class Cluster:
     """Nodes that will be one kernel. `space` is the shape that elementwise members have."""
 
     number: int
-    kind: str  # loop, rows, contraction
+    kind: str  # loop, rows, running, contraction, scatter
     space: Shape
     axes: tuple[int, ...] = ()
     members: dict[Node, None] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from luban.core.dims import Shape
 from luban.graph.ops.packed import PackPanels
-from luban.graph.ops.reduce import ArgReduce, Reduce
+from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce
 from luban.graph.ops.structure import (
     BroadcastInDim,
     Concatenate,
@@ -93,6 +93,8 @@ class _Fuser:
                 self.decisions.append(Decision(n, False, why))
             elif isinstance(n.op, CONTRACTIONS):
                 self._start(n, "contraction", n.tensor.shape)
+            elif isinstance(n.op, Cumulative):
+                self._start(n, "running", n.tensor.shape)
             elif isinstance(
                 n.op, Scatter
             ):  # space: what may melt into it is shaped like its updates
