@@ -20,7 +20,7 @@ from luban import __version__
 __all__ = ["COMMANDS", "main", "parser_and_modules"]
 
 # Each is a module of this folder with SUMMARY, add_arguments(parser) and execute(arguments) -> int.
-COMMANDS = ("run", "check", "inspect", "explain", "bench", "doctor", "cache")
+COMMANDS = ("run", "check", "inspect", "explain", "bench", "tune", "doctor", "cache")
 
 _BAD_INPUT, _BROKEN, _INTERRUPTED = 2, 1, 130
 

@@ -104,7 +104,14 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
 @contextmanager
 def _bar() -> Iterator[None]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from luban.core.progress import listening
 
@@ -114,6 +121,8 @@ def _bar() -> Iterator[None]:
         BarColumn(),
         TextColumn("{task.fields[parts]}"),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task("", total=None, parts="")

@@ -6,8 +6,8 @@ right operand lies in panels of `width` columns, so the width is chosen before a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from luban.core import dims
 from luban.core.dims import DimLike
@@ -34,6 +34,8 @@ _ROW_COST = {4: 1.0, 3: 1.0, 2: 1.02, 1: 1.2}
 class Registers:
     """How many vector registers of how many bytes there are.
 
+    measured   products, in words, to the vectors of a panel that were the fastest on this machine
+
     >>> registers = Registers(64, 32)
     >>> registers.panel_width(768, 4), registers.panel_width(40, 4), registers.panel_width(10, 4)
     (64, 48, 16)
@@ -43,6 +45,7 @@ class Registers:
 
     vector_bytes: int
     count: int
+    measured: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def lanes(self, size_bytes: int) -> int:
         """Numbers of a product in one vector: floats narrower than f32 compute as f32."""
@@ -60,15 +63,20 @@ class Registers:
         rows: DimLike = 1 << 20,
         depth: DimLike = 1,
         row_step: DimLike = 1,
+        product: str = "",
     ) -> int:
-        """Columns of a panel: as wide as pays.
+        """Columns of a panel: as wide as pays, or as was measured for this product.
 
         columns     of the matrix: little padding behind the last one
         rows        next to each other: tiles high enough to use what they read from the panel
         depth       rows of the panel, which should stay in the second cache
         row_step    elements from row to row: many rows must not fall on the same cache sets
+        product     in words; what was measured for it comes first
         """
         lanes = self.lanes(size_bytes)
+        widths = [vectors for _, vectors in self.tiles]
+        if self.measured.get(product) in widths:
+            return self.measured[product] * lanes
 
         def cost(vectors: int) -> float:
             width = vectors * lanes
@@ -78,7 +86,7 @@ class Registers:
             clash = self._clash(row_step * size_bytes, vectors)
             return padded * far * clash * self._low_tiles(rows, vectors)
 
-        return min((vectors for _, vectors in self.tiles), key=cost) * lanes
+        return min(widths, key=cost) * lanes
 
     def _padded(self, columns: DimLike, vectors: int, lanes: int) -> float:
         """What the columns cost: the last panel leaves out whole vectors, but has small tiles."""

@@ -98,6 +98,12 @@ CACHE_SIZE: Setting[int] = Setting(
     _size_bytes,
     "upper bound of the compile cache, such as 512M or 2G; 0 turns it off",
 )
+KNOWLEDGE: Setting[str | None] = Setting(
+    "LUBAN_KNOWLEDGE",
+    None,
+    str,
+    "file of what `luban tune` has measured; default: knowledge.json in the cache's folder",
+)
 TARGET: Setting[str] = Setting(
     "LUBAN_TARGET", "host", str, "code generation target: host, avx512, avx2 or neon"
 )
@@ -114,6 +120,7 @@ SETTINGS: tuple[
     NUM_THREADS,
     CACHE_DIR,
     CACHE_SIZE,
+    KNOWLEDGE,
     TARGET,
     VERIFY,
 )

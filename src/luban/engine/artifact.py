@@ -34,6 +34,7 @@ from luban.core.errors import LubanWarning
 from luban.engine.executor import Executor
 from luban.engine.steps import LinkedKernel
 from luban.native.cache import Cache
+from luban.native.knowledge import knowledge_digest
 from luban.native.link import Library, link
 from luban.native.target import Target
 from luban.native.threads import available_threads
@@ -149,7 +150,7 @@ def artifact_key(
         except (OSError, ValueError):  # ValueError: a zero byte in the path
             return None
     options = (sorted(set(without)), sorted((n, tuple(s)) for n, s in shapes.items()))
-    return _digest(content, name, options, target, _versions())
+    return _digest(content, name, options, target, knowledge_digest(), _versions())
 
 
 def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor | None:

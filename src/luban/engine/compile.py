@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from luban.graph.ops.fusion import Fusion, Once
 from luban.graph.size_rules import size_rules
 from luban.ir.node import Graph
 from luban.native.cache import Cache, default_cache
+from luban.native.knowledge import measured_widths
 from luban.native.target import Target, default_target
 from luban.native.threads import available_threads
 
@@ -71,16 +72,19 @@ def compile_graph(
     without: Collection[str] = (),
     target: Target | None = None,
     cache: Cache | None = None,
+    measured: Mapping[str, int] | None = None,
 ) -> Compiled:
     """Compile a graph for this machine.
 
     num_threads  threads of a call; default: the CPUs this process may use
     without      names of passes to leave out
+    measured     products to the vectors of their panels; default: what `luban tune` has stored
     """
     target = target or default_target()
     cache = cache or default_cache()
     threads = num_threads or available_threads()
-    registers = registers_of(target)
+    known = measured_widths(target) if measured is None else measured
+    registers = registers_of(target, known)
     optimised, reports = optimise(graph, registers, without)
     graphs = all_graphs(optimised)
     bodies = once_bodies(graphs)

@@ -40,9 +40,12 @@ def _named(module: Module, name: str) -> Module:
     return Module(functions, name)
 
 
-def registers_of(target: Target) -> Registers:
-    """The target's vector registers, as passes and templates want to know them."""
-    return Registers(target.vector_bits // 8, target.num_vector_registers)
+def registers_of(target: Target, measured: Mapping[str, int] | None = None) -> Registers:
+    """The target's vector registers, as passes and templates want to know them.
+
+    measured   products to the vectors of their panels, where that is known better
+    """
+    return Registers(target.vector_bits // 8, target.num_vector_registers, measured or {})
 
 
 @dataclass(frozen=True, slots=True)

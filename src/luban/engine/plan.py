@@ -34,11 +34,13 @@ _MAX_LAUNCHES = 1 << 20  # of one stage: 200 MB of table
 class StagePlan:
     """A table with everything filled in but the addresses that change from call to call.
 
+    kernels   what each step of the table runs
     external  for each value from outside: the slots that take its address, and what to add to it
     shapes    the results that live outside the arena
     """
 
     table: StepTable
+    kernels: list[LinkedKernel]
     arguments: Arguments
     external: list[tuple[Value, Array, Array]]
     shapes: dict[Value, tuple[int, ...]]
@@ -287,7 +289,8 @@ class _Planner:
             for table in [np.array(rows, np.int64).reshape(-1, 2)]
         ]
         table = StepTable(steps, threads)
-        return StagePlan(table, arguments, external, self.shapes, memory, total_bytes)
+        kernels = [kernel for kernel, _ in self.launched]
+        return StagePlan(table, kernels, arguments, external, self.shapes, memory, total_bytes)
 
 
 def _place(value: Value, at: dict[object, _Place]) -> _Place:

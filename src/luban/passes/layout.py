@@ -14,7 +14,7 @@ from luban.core.registers import Registers
 from luban.graph import build
 from luban.graph.ops.contract import DotGeneral
 from luban.graph.ops.data import Constant
-from luban.graph.ops.packed import PackPanels, PanelDot
+from luban.graph.ops.packed import PackPanels, PanelDot, product_in_words
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 from luban.passes.channels_last import channels_last
 from luban.passes.decision import Decision
@@ -91,9 +91,11 @@ def _in_panels(old: Node, op: DotGeneral, operands: tuple[Node, ...], registers:
         (*_sizes(rhs, op.rhs_batch), depth, count),
     )
     total = dims.num_elements(_sizes(lhs, rows))
-    width = registers.panel_width(count, rhs.tensor.dtype.size_bytes, total, depth, depth)
+    made = PanelDot(batch, count, op.dtype)
+    words = product_in_words(made, left.tensor)
+    width = registers.panel_width(count, rhs.tensor.dtype.size_bytes, total, depth, depth, words)
     panels = node(PackPanels(width), matrix, loc=old.loc)
-    product = node(PanelDot(batch, count, op.dtype), left, panels, loc=old.loc)
+    product = node(made, left, panels, loc=old.loc)
     return build.reshape(product, old.tensor.shape)
 
 

@@ -12,7 +12,7 @@ from luban.core.dtypes import DType
 from luban.core.registers import Registers
 from luban.graph import build
 from luban.graph.ops.contract import Convolution
-from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
+from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot, product_in_words
 from luban.graph.ops.structure import Slice
 from luban.ir.node import Node, node
 
@@ -38,18 +38,18 @@ def convolution_in_panels(registers: Registers, op: Convolution, x: Node, weight
     sizes = tuple(k for k in window if isinstance(k, int))
     matrix = build.reshape(weights, (depth, columns))
 
-    def panels(rows: DimLike) -> Node:
-        step = channels * op.strides[-1]
-        width = registers.panel_width(columns, dtype.size_bytes, rows, depth, step)
-        return node(PackPanels(width), matrix)
-
+    made: PanelDot | PanelConvolution
     if whole:
+        made = PanelDot(0, columns, op.dtype)
         rows = dims.num_elements(x.tensor.shape[:-1])
-        return node(PanelDot(0, columns, op.dtype), x, panels(rows))
-    windows = PanelConvolution(sizes, op.strides, op.rhs_dilation, columns, op.dtype)
-    reach = (sizes[-1] - 1) * op.rhs_dilation[-1] + 1
-    row = (x.tensor.shape[-2] - reach) // op.strides[-1] + 1
-    return node(windows, x, panels(row))
+    else:
+        made = PanelConvolution(sizes, op.strides, op.rhs_dilation, columns, op.dtype)
+        reach = (sizes[-1] - 1) * op.rhs_dilation[-1] + 1
+        rows = (x.tensor.shape[-2] - reach) // op.strides[-1] + 1
+    step = channels * op.strides[-1]
+    words = product_in_words(made, x.tensor)
+    width = registers.panel_width(columns, dtype.size_bytes, rows, depth, step, words)
+    return node(made, x, node(PackPanels(width), matrix))
 
 
 def convolution_by_phases(

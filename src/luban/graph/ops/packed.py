@@ -19,7 +19,7 @@ from luban.graph.infer import tensor_operand, tensor_operands, window_size
 from luban.graph.ops.contract import differ, product_dtype
 from luban.ir.node import Op
 
-__all__ = ["OPS", "PackPanels", "PanelConvolution", "PanelDot"]
+__all__ = ["OPS", "PackPanels", "PanelConvolution", "PanelDot", "product_in_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,26 @@ class PanelConvolution(Op):
             )
         ]
         return TensorType(self.dtype, (lhs.shape[0], *space, self.columns))
+
+
+def product_in_words(op: PanelDot | PanelConvolution, rows: TensorType) -> str:
+    """What decides how fast a product can be, without the width of its panels.
+
+    What was measured for a product is stored under this text.
+
+    >>> from luban.core.types import tensor
+    >>> from luban.core.dtypes import dtype
+    >>> product_in_words(PanelDot(0, 40, dtype("f32")), tensor("f32", "n", 64))
+    'panel_dot f32[n,64] to 40 x f32'
+    >>> op = PanelConvolution((3, 3), (2, 2), (1, 1), 40, dtype("f32"))
+    >>> product_in_words(op, tensor("f32", 1, 9, 9, 8))
+    'panel_convolution f32[1,9,9,8] to 40 x f32, window 3x3, strides 2x2, dilation 1x1'
+    """
+    text = f"{op.name} {rows} to {op.columns} x {op.dtype}"
+    if isinstance(op, PanelDot):
+        return text + (f", {op.batch} batch axes" if op.batch else "")
+    parts = (("window", op.window), ("strides", op.strides), ("dilation", op.dilation))
+    return ", ".join([text, *(f"{name} {'x'.join(map(str, sizes))}" for name, sizes in parts)])
 
 
 OPS: tuple[type[Op], ...] = (PackPanels, PanelDot, PanelConvolution)

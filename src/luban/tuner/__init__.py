@@ -1,0 +1,1 @@
+"""Choices that are timed on this machine instead of computed: `luban tune`."""
