@@ -20,6 +20,7 @@ from luban.core.errors import InputError
 from luban.core.size_rules import check_sizes
 from luban.core.types import TensorType
 from luban.engine.fast import FastCall, fast_call
+from luban.engine.output_memory import OutputMemory
 from luban.engine.plan import StagePlan, plan_stage, symbols_of
 from luban.engine.steps import HostStep, LinkedKernel, Program, Step, SubRunner, Value
 from luban.graph.bind import bind_all
@@ -63,6 +64,7 @@ class Executor:
         self._free: list[_Runner] = []
         self._fast: FastCall | None = None
         self._lock = threading.Lock()
+        self.output_memory = OutputMemory()
 
     def _analyse(self) -> None:
         """Find each stage's symbols, and the results that must outlive it."""
@@ -129,7 +131,13 @@ class Executor:
         if plan is None:
             return runner
         found = fast_call(
-            self.program, inputs, results, runner, plan.table.address, plan.slot_addresses()
+            self.program,
+            inputs,
+            results,
+            runner,
+            self.output_memory,
+            plan.table.address,
+            plan.slot_addresses(),
         )
         if found is None:
             return runner
@@ -145,6 +153,7 @@ class Executor:
         with self._lock:
             self._free.clear()
             self._fast = None
+            self.output_memory = OutputMemory()
 
     def timed(self) -> Callable[[Sequence[Any]], dict[LinkedKernel, float]]:
         """A function that runs one call and gives each kernel's time, in nanoseconds.
@@ -285,7 +294,7 @@ class _Runner:
                 plans.popitem(last=False)
         else:
             plans.move_to_end(key)
-        slots = plan.arguments.slots
+        slots, memory = plan.arguments.slots, self.executor.output_memory
         for value, places, offsets in plan.external:
             array = held.get(value)
             if array is None:
@@ -293,7 +302,7 @@ class _Runner:
                 if value in given:
                     array = given[value].reshape(plan.shapes[value])
                 else:
-                    array = np.empty(plan.shapes[value], value.type.dtype.numpy)
+                    array = memory.empty(plan.shapes[value], value.type.dtype.numpy)
                 held[value] = array
             elif not (array.flags.c_contiguous and array.flags.aligned):
                 array = held[value] = np.array(array, order="C")

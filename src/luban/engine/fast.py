@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from luban.core.types import TensorType
+from luban.engine.output_memory import OutputMemory
 from luban.engine.steps import Program, Value
 from luban.native.call import DECLINED, ArrayParameter, bind_arrays
 from luban.native.pool import default_pool
@@ -28,16 +29,19 @@ class FastCall:
     """A plan bound to the shapes and dtypes of its arrays.
 
     owner   what holds the plan's memory; nobody else may use it while this exists
+    memory  where the outputs lie
     """
 
     def __init__(
         self,
         owner: object,
+        memory: OutputMemory,
         table: int,
         inputs: Sequence[ArrayParameter],
         outputs: Sequence[ArrayParameter],
     ) -> None:
         self.owner = owner
+        self._empty = memory.empty
         self._table = table
         self._pool = default_pool()
         self._replay = bind_arrays(self._pool, table, (*inputs, *outputs))
@@ -53,7 +57,7 @@ class FastCall:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            empty = np.empty
+            empty = self._empty
             outputs = [empty(*made) for made in self._made] if out is None else list(out)
             result = self._replay(*inputs, *outputs)
             if result == _RAN:
@@ -77,6 +81,7 @@ def fast_call(
     inputs: Sequence[Any],
     results: Sequence[Any],
     owner: object,
+    memory: OutputMemory,
     table: int,
     places: Mapping[Value, Sequence[tuple[int, int]]],
 ) -> FastCall | None:
@@ -104,4 +109,4 @@ def fast_call(
         )
         for number, (value, array) in enumerate(rows)
     ]
-    return FastCall(owner, table, parameters[: len(inputs)], parameters[len(inputs) :])
+    return FastCall(owner, memory, table, parameters[: len(inputs)], parameters[len(inputs) :])
