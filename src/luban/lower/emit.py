@@ -287,23 +287,44 @@ class Writer:
 
     def kernel(self) -> Kernel:
         """The finished kernel."""
-        kept = [g for g in self.nest.kept if g is not self.lane]
-        lane_size: DimLike = 1 if self.lane is None or self.lane_reduced else self.lane.size
-        rows = dims.num_elements(g.size for g in kept)
-        chunks = dims.ceil_div(lane_size, _LANE_CHUNK)
-        inner = dims.num_elements(g.size for g in self.nest.reduced)
-        work = dims.maximum(dims.minimum(lane_size, _LANE_CHUNK) * dims.maximum(inner, 1), 1)
-        per_program = dims.maximum(dims.floor_div(_WORK, work), 1)
-        num_programs = dims.ceil_div(rows, per_program) * chunks
-        self._programs(kept, rows, per_program, chunks)
+        self.write(self.b.program_id())
         module = self.b.finish_module()
-        return Kernel(module, tuple(self.scope.arguments), num_programs)
+        return Kernel(module, tuple(self.scope.arguments), self.num_programs)
 
-    def _programs(
-        self, kept: list[Group], rows: DimLike, per_program: DimLike, chunks: DimLike
-    ) -> None:
+    @property
+    def num_programs(self) -> DimLike:
+        """How many programs the nest takes."""
+        return dims.ceil_div(self._rows, self._per_program) * self._chunks
+
+    @property
+    def _kept(self) -> list[Group]:
+        """The kept axes that do not run along lanes."""
+        return [g for g in self.nest.kept if g is not self.lane]
+
+    @property
+    def _rows(self) -> DimLike:
+        return dims.num_elements(g.size for g in self._kept)
+
+    @property
+    def _lane_size(self) -> DimLike:
+        return 1 if self.lane is None or self.lane_reduced else self.lane.size
+
+    @property
+    def _chunks(self) -> DimLike:
+        """Programs that share a long row."""
+        return dims.ceil_div(self._lane_size, _LANE_CHUNK)
+
+    @property
+    def _per_program(self) -> DimLike:
+        """Rows of one program."""
+        inner = dims.num_elements(g.size for g in self.nest.reduced)
+        work = dims.minimum(self._lane_size, _LANE_CHUNK) * dims.maximum(inner, 1)
+        return dims.maximum(dims.floor_div(_WORK, dims.maximum(work, 1)), 1)
+
+    def write(self, program: Expr) -> None:
+        """What program number `program` does."""
         b, scope = self.b, self.scope
-        program = b.program_id()
+        kept, rows, per_program, chunks = self._kept, self._rows, self._per_program, self._chunks
         block, chunk = program, b.constant(0)
         if chunks != 1:
             count = scope.size(chunks)

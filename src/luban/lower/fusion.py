@@ -10,8 +10,9 @@ from luban.core.registers import Registers
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import Cumulative, ReduceWindow
-from luban.graph.ops.structure import Scatter, Transpose
+from luban.graph.ops.structure import Concatenate, Scatter, Transpose
 from luban.ir.node import Graph, Op
+from luban.lower.concatenate import lower_concatenate
 from luban.lower.cumulative import lower_cumulative
 from luban.lower.emit import lower_nest
 from luban.lower.gemm import lower_panel_product
@@ -47,6 +48,9 @@ def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
                 return TEMPLATES[type(n.op)](name, body, registers)
             except Declined as reason:
                 notes.append(f"{n.op.name} as a plain loop nest: {reason}")
+    if isinstance(body.results[0].op, Concatenate):
+        with suppress(Declined):
+            return lower_concatenate(name, body, registers)
     if any(isinstance(n.op, Transpose) for n in body.nodes()):
         with suppress(Declined):  # what is more than a copy is no matter for explain
             return lower_transpose(name, body, registers)

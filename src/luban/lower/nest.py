@@ -33,6 +33,7 @@ __all__ = [
     "Reduction",
     "Write",
     "build_nest",
+    "finished",
     "merged_groups",
 ]
 
@@ -116,6 +117,11 @@ def build_nest(body: Graph) -> Nest:
         nest = _contraction(body, reducing[0])
     else:
         raise Declined("more than one contraction in a fusion")
+    return finished(nest)
+
+
+def finished(nest: Nest) -> Nest:
+    """The nest with adjacent axes as one loop. Raises Declined for values without a kernel."""
     for ref in nest.needed():
         if ref.kind not in ("load", "constant", "scalar", "index", "stage"):
             maths.check(ref.kind, tuple(arg.dtype for arg in ref.args))
