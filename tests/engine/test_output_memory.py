@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from luban.engine.compile import compile_graph
@@ -28,12 +31,13 @@ def test_a_result_in_use_keeps_its_memory() -> None:
 
 def test_a_view_a_buffer_and_a_slice_keep_the_memory() -> None:
     memory = OutputMemory()
-    for look in (
+    looks: list[Callable[[Any], Any]] = [
         lambda a: a[3:],
         lambda a: a.T.reshape(-1)[:1],
         lambda a: a.ravel(),
         lambda a: a.view("i4"),
-    ):
+    ]
+    for look in looks:
         held = look(memory.empty((LARGE[0], 1, LARGE[1]), F32)[:, 0])
         other = memory.empty(LARGE, F32)
         assert not np.may_share_memory(np.asarray(held), other)
