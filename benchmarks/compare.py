@@ -21,6 +21,7 @@ from benchmarks.engines import ENGINES
 from benchmarks.harness import QUICK, Plan, Start, cold_and_warm, compare, reference_outputs
 from benchmarks.models import BUILT
 from benchmarks.packages import PACKAGES
+from benchmarks.targets import target_table
 
 COLLECTION: dict[str, ModelCase] = {case.name: case for case in (*BUILT, *PACKAGES)}
 QUICK_MODELS = ("tiny_mlp", "magika", "mobilenet_v2", "ppocr_cls", "wake_embedding", "minilm")
@@ -164,12 +165,14 @@ def render(
     """The whole report in Markdown."""
     most = max(row.threads for row in rows)
     peers = [engine for engine in engines if engine != report.OURS]
+    reached = target_table(rows, peers)
     parts = [
         "# Luban next to its peers",
         "\n".join(f"- {name}: {value}" for name, value in facts.items()),
         EXPLANATION,
         report.speed_table(rows, engines),
         report.mean_lines(rows, peers),
+        f"## Targets, against the faster peer\n\n{reached}" if reached else "",
         f"## Peak memory, {most} threads",
         report.memory_table([row for row in rows if row.threads == most], engines),
     ]

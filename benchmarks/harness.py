@@ -111,7 +111,9 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 class EngineProcess:
     """A worker process with one engine. Use as a context manager: it ends with the block."""
 
-    def __init__(self, engine: str, cache: Path, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, engine: str, cache: Path, timeout_s: float = 600.0, *, plain_priority: bool = False
+    ) -> None:
         environment = {name: value for name, value in os.environ.items() if name not in UNSET}
         environment["LUBAN_CACHE_DIR"] = str(cache)
         source = str(ROOT / "src")
@@ -119,7 +121,7 @@ class EngineProcess:
         self.engine = engine
         self.timeout_s = timeout_s
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", engine],
+            [sys.executable, "-m", "benchmarks.worker", engine, *(["plain"] * plain_priority)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.compare import COLLECTION, QUICK_MODELS, main, parse, render, select
 from benchmarks.harness import Start, Timing
 from benchmarks.report import Row, failure_lines, means, wrong_lines
+from benchmarks.targets import TARGETS, target_table
 
 
 def row(name: str, tags: str = "", *, ours: float, theirs: float, error: float = 0.0) -> Row:
@@ -112,3 +113,31 @@ def test_the_run_is_written_as_json_and_markdown(tmp_path: Path) -> None:
         "onnxruntime warm",
     ]
     assert "tiny_mlp" in markdown.read_text()
+
+
+def test_targets_are_judged_by_their_mean_or_by_their_lowest_model() -> None:
+    rows = [
+        row("resnet50", "conv", ours=1.0, theirs=1.2),
+        row("unet", "conv", ours=1.0, theirs=2.5),
+        row("resnet50_int8", "int8", ours=1.0, theirs=0.2),
+        row("unet_tiny", "extra", ours=1.0, theirs=0.1),
+    ]
+    lines = target_table(rows, ["onnxruntime"]).splitlines()
+    cells = {line.split(" | ")[0].strip("| "): " ".join(line.split()) for line in lines[2:]}
+    assert cells.keys() == {
+        "float32 models",
+        "any float32 model",
+        "ResNet-50",
+        "U-Net",
+        "int8 ResNet-50, int8 BERT",
+    }
+    assert "1.73 | 2 | met | resnet50 1.20" in cells["float32 models"]
+    assert "1.20 | 2 | met" in cells["any float32 model"]
+    assert "MISSED" in cells["ResNet-50"]
+    assert "met" in cells["U-Net"]
+    assert "MISSED | resnet50_int8 0.20" in cells["int8 ResNet-50, int8 BERT"]
+    assert target_table([row("resnet50", ours=1.0, theirs=1.0)], []) == ""
+
+
+def test_every_model_of_a_target_exists() -> None:
+    assert {name for target in TARGETS for name in target.models} <= set(COLLECTION)
