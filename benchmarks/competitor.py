@@ -3,8 +3,8 @@
     python -m benchmarks.competitor [name ...]        exit 1 where p90 is above the target
 
 With `n` cores and one of them shared by two, `n` threads have (n - 1/2) / n of the machine: the
-fair time is the quiet one divided by that. A runtime whose threads wait for each other at every step is
-held up by the slowest, and takes far longer.
+fair time is the quiet one divided by that. A runtime whose threads wait for each other at every
+step is held up by the slowest, and takes far longer.
 """
 
 import os
