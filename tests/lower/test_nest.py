@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from luban.core import dims
 from luban.core.registers import Registers
 from luban.engine.compile import compile_graph
 from luban.graph import build as g
@@ -18,11 +17,10 @@ from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Graph, Parameter
 from luban.lower.emit import lower_nest
 from luban.lower.fusion import lower_fusion
-from luban.lower.kernel import Operand, Result
+from luban.lower.interpret import run_kernel
 from luban.lower.support import no_kernel
 from luban.lower.trace import Declined
 from luban.passes.fuse import fuse
-from luban.tile.evaluate import run
 from tests.programs import PROGRAMS, Program, inputs_for, p
 
 
@@ -51,18 +49,7 @@ def run_tiles(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
             held[n] = evaluate_node(n, operands, sizes)
             continue
         kernel = lower_fusion("kernel", n.op.body, Registers(64, 32))
-        results = [
-            np.zeros(r.tensor.resolve(sizes), r.tensor.dtype.numpy) for r in n.op.body.results
-        ]
-        arguments: list[Any] = []
-        for argument in kernel.arguments:
-            if isinstance(argument, Operand):
-                arguments.append(np.ascontiguousarray(operands[argument.index]).reshape(-1))
-            elif isinstance(argument, Result):
-                arguments.append(results[argument.index].reshape(-1))
-            else:
-                arguments.append(dims.evaluate(argument, sizes))
-        run(kernel.module, arguments, dims.evaluate(kernel.num_programs, sizes), check=True)
+        results = run_kernel(kernel, operands, [r.tensor for r in n.op.body.results], sizes)
         held[n] = results[0] if len(results) == 1 else tuple(results)
     return [held[r] for r in fused.results]
 

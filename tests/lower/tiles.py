@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from luban.core import dims
 from luban.core.registers import Registers
 from luban.graph.bind import bind_all
 from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Graph, Node, Parameter
 from luban.lower.fusion import lower_fusion
-from luban.lower.kernel import Kernel, Operand, Result
+from luban.lower.interpret import run_kernel
+from luban.lower.kernel import Kernel
 from luban.lower.support import no_kernel
 from luban.passes.fuse import fuse
 from luban.passes.layout import choose_layouts
-from luban.tile.evaluate import run
 
 AVX512, AVX2, NEON = Registers(64, 32), Registers(32, 16), Registers(16, 32)
 
@@ -53,25 +50,9 @@ def run_tiles(graph: Graph, inputs: Sequence[Any], registers: Registers) -> list
         operands = [held[o] for o in n.operands]
         if isinstance(n.op, Fusion):
             kernel = lower_fusion("kernel", n.op.body, registers)
-            results = _run_kernel(kernel, n.op.body, operands, sizes)
+            types = [r.tensor for r in n.op.body.results]
+            results = run_kernel(kernel, operands, types, sizes)
             held[n] = results[0] if len(results) == 1 else tuple(results)
         else:
             held[n] = evaluate_node(n, operands, sizes)
     return [held[r] for r in whole.results]
-
-
-def _run_kernel(
-    kernel: Kernel, body: Graph, operands: Sequence[Any], sizes: dict[str, int]
-) -> list[Any]:
-    results = [np.zeros(r.tensor.resolve(sizes), r.tensor.dtype.numpy) for r in body.results]
-    arguments: list[Any] = []
-    for argument in kernel.arguments:
-        match argument:
-            case Operand(index=index):
-                arguments.append(np.ascontiguousarray(operands[index]).reshape(-1))
-            case Result(index=index):
-                arguments.append(results[index].reshape(-1))
-            case size:
-                arguments.append(dims.evaluate(size, sizes))
-    run(kernel.module, arguments, dims.evaluate(kernel.num_programs, sizes), check=True)
-    return results

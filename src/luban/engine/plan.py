@@ -17,8 +17,8 @@ from luban.core import dims, settings
 from luban.core.errors import LubanError
 from luban.core.types import TensorType
 from luban.engine.steps import Launch, LinkedKernel, Program, Recurrence, Value
-from luban.lower.kernel import Operand, Result
-from luban.passes.memory import Lifetime, MemoryPlan, plan_memory, verify_plan
+from luban.lower.kernel import Operand, Result, Workspace, argument_size
+from luban.passes.memory import Lifetime, MemoryPlan, aligned, plan_memory, verify_plan
 from luban.runtime.arena import Arena
 from luban.runtime.program import Arguments, StepTable
 from luban.runtime.program import Step as TableStep
@@ -77,7 +77,7 @@ def symbols_of(step: Native) -> set[str]:
         values += [*launch.operands, *launch.results]
     sizes = [s for v in values if isinstance(v.type, TensorType) for s in v.type.shape]
     for launch in launches:
-        sizes += [a for a in launch.kernel.arguments if not isinstance(a, (Operand, Result))]
+        sizes += [argument_size(a) for a in launch.kernel.arguments]
         sizes.append(launch.kernel.num_programs)
     return {symbol.name for size in sizes for symbol in dims.symbols(size)}
 
@@ -95,7 +95,9 @@ def plan_stage(
     if settings.VERIFY.get():
         verify_plan(planner.buffers, memory)
     scratch = max((k.scratch_bytes for k in _kernels(steps)), default=0)
-    total = memory.size_bytes + scratch * threads
+    planner.threads, planner.workspace = threads, memory.size_bytes + scratch * threads
+    work = max((planner.workspace_bytes(k) for k in _kernels(steps)), default=0)
+    total = planner.workspace + work
     arena.require(total)
     planner.write(steps, arena.address, memory)
     return planner.plan(threads, memory, total)
@@ -128,11 +130,22 @@ class _Planner:
     outside: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
     launched: list[tuple[LinkedKernel, int]] = field(default_factory=list)
     scratch: int = 0
+    workspace: int = 0
+    threads: int = 1
 
     def bytes_of(self, value: Value) -> int:
         """The size of a tensor value in memory."""
         assert isinstance(value.type, TensorType)
         return prod(value.type.resolve(self.sizes)) * value.type.dtype.size_bytes
+
+    def workspace_bytes(self, kernel: LinkedKernel) -> int:
+        """All workspaces of a kernel, one after the other."""
+        given = (a for a in kernel.arguments if isinstance(a, Workspace))
+        return sum(self._bytes_of_workspace(argument) for argument in given)
+
+    def _bytes_of_workspace(self, argument: Workspace) -> int:
+        size_bytes = dims.evaluate(argument.count, self.sizes) * argument.dtype.size_bytes
+        return aligned(size_bytes * self.threads)
 
     def lifetimes(self, steps: Sequence[Native]) -> None:
         """A buffer for each local result, and for each recurrence its state and its body's work."""
@@ -169,6 +182,7 @@ class _Planner:
         """All launches with their arguments."""
         at = {key: _Place(base + memory.offsets[i]) for key, i in self.local.items()}
         self.scratch = base + memory.size_bytes
+        self.workspace += base
         for step in steps:
             if isinstance(step, Launch):
                 places = {v.root: _place(v, at) for v in (*step.operands, *step.results)}
@@ -256,6 +270,7 @@ class _Planner:
         places: dict[Value, _Place],
     ) -> None:
         self.launched.append((kernel, len(self.slots)))
+        workspace = self.workspace  # all launches have the same: they run one after the other
         for argument in kernel.arguments:
             if isinstance(argument, (Operand, Result)):
                 group = operands if isinstance(argument, Operand) else results
@@ -264,6 +279,9 @@ class _Planner:
                     row = (len(self.slots), place.offset)
                     self.outside.setdefault(place.outside, []).append(row)
                 self.slots.append(place.offset)
+            elif isinstance(argument, Workspace):
+                self.slots.append(workspace)
+                workspace += self._bytes_of_workspace(argument)
             else:
                 self.slots.append(dims.evaluate(argument, self.sizes))
         if kernel.scratch_bytes:

@@ -14,7 +14,7 @@ from luban.graph.ops.reduce import ArgReduce
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import Linear
-from luban.lower.kernel import Argument, Kernel, Operand, Result
+from luban.lower.kernel import Argument, Kernel, Operand, Result, Workspace
 from luban.lower.nest import Group, Nest, Reduction, Write, build_nest
 from luban.lower.trace import Ref
 from luban.tile.builder import FunctionBuilder
@@ -79,6 +79,15 @@ class Scope:
             self._sizes[value] = self.b.scalar(f"n{len(self._sizes)}")
             self.arguments.append(value)
         return self._sizes[value]
+
+    def operand(self, parameter: Node) -> Expr:
+        """Where an operand of the body starts."""
+        return self._pointers[parameter]
+
+    def workspace(self, name: str, dtype: DType, count: DimLike) -> Expr:
+        """Memory of `count` elements for each thread; those of thread t start at t * count."""
+        self.arguments.append(Workspace(dtype, count))
+        return self.b.pointer(name, dtype, per_thread=True)
 
     def pointer(self, load: Ref) -> Expr:
         """Where the operand of a load starts."""

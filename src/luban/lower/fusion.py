@@ -9,7 +9,7 @@ from dataclasses import replace
 from luban.core.registers import Registers
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
-from luban.graph.ops.reduce import Cumulative, ReduceWindow
+from luban.graph.ops.reduce import Cumulative, ReduceWindow, Sort, TopK
 from luban.graph.ops.structure import Concatenate, Scatter, Transpose
 from luban.ir.node import Graph, Op
 from luban.lower.concatenate import lower_concatenate
@@ -17,6 +17,7 @@ from luban.lower.cumulative import lower_cumulative
 from luban.lower.emit import lower_nest
 from luban.lower.gemm import lower_panel_product
 from luban.lower.kernel import Kernel
+from luban.lower.ordering import lower_ordering
 from luban.lower.scatter import lower_scatter
 from luban.lower.trace import Declined
 from luban.lower.transposes import lower_transpose
@@ -40,6 +41,8 @@ def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
     notes: list[str] = []
     if any(isinstance(n.op, Scatter) for n in body.nodes()):
         return lower_scatter(name, body, registers)
+    if any(isinstance(n.op, (Sort, TopK)) for n in body.nodes()):
+        return lower_ordering(name, body, registers)
     if any(isinstance(n.op, Cumulative) for n in body.nodes()):
         return lower_cumulative(name, body, registers)
     for n in body.nodes():

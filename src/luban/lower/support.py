@@ -5,10 +5,10 @@ from __future__ import annotations
 from luban.core.types import TensorType
 from luban.graph.ops.data import Iota
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
-from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce, ReduceWindow
+from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce, ReduceWindow, Sort, TopK
 from luban.graph.ops.structure import Scatter
 from luban.ir.node import Node
-from luban.lower import maths, scatter
+from luban.lower import maths, ordering, scatter
 from luban.lower.trace import Declined
 from luban.tile.op import computes
 
@@ -17,6 +17,8 @@ __all__ = ["no_kernel"]
 
 def no_kernel(n: Node) -> str | None:
     """Why this node has no kernel form, or None if it has one."""
+    if isinstance(n.op, (Sort, TopK)):
+        return ordering.unordered(n)
     for value in (n, *n.operands):
         if not isinstance(value.type, TensorType):
             return f"{n.op.name} of {value.type} is a host operation"

@@ -10,7 +10,7 @@ from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota, RandomBits
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
 from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
-from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce, ReduceWindow
+from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce, ReduceWindow, Sort, TopK
 from luban.graph.ops.structure import (
     BroadcastInDim,
     Concatenate,
@@ -31,6 +31,7 @@ __all__ = [
     "KERNEL_OPS",
     "ONE_TO_ONE",
     "PANELLED",
+    "SOLITARY",
     "VIEWS",
     "Cluster",
     "inlined_constant",
@@ -58,6 +59,7 @@ ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast, RandomBits)
 PANELLED = (PanelDot, PanelConvolution)
 CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
 KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Cumulative, Iota, Scatter)
+SOLITARY = (Sort, TopK)  # a kernel of their own, with nothing fused
 _STRIDED = (BroadcastInDim, Transpose, Slice, Reshape)  # an element's place is linear in its index
 ONE_TO_ONE = (Transpose, Slice, Reverse, Reshape, Pad)
 

@@ -29,6 +29,7 @@ from luban.passes.cluster import (
     ELEMENTWISE,
     KERNEL_OPS,
     ONE_TO_ONE,
+    SOLITARY,
     Cluster,
     inlined_constant,
     is_copy,
@@ -87,7 +88,8 @@ class _Fuser:
         """One walk that gives every elementwise, reduction and contraction node its cluster."""
         wanted = self._wanted_in_memory(order)
         for n in order:
-            why = self.no_kernel(n) if isinstance(n.op, KERNEL_OPS) else None
+            known = isinstance(n.op, (*KERNEL_OPS, *SOLITARY))
+            why = self.no_kernel(n) if known else None
             if why is not None:
                 self.alone.add(n)
                 self.decisions.append(Decision(n, False, why))
@@ -344,7 +346,7 @@ def fuse(
     """The graph with every kernel as one `fusion` node, and the decisions taken.
 
     `no_kernel` gives the reason why a node has no kernel form, or None. Such nodes, and those that
-    no kernel computes (host calls, control flow, sorting) stay as they are.
+    no kernel computes (host calls, control flow) stay as they are.
     """
     order = execution_order(graph)
     fuser = _Fuser(graph, no_kernel, before=settlers(graph))

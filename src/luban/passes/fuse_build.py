@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from luban.graph.ops.data import Iota
 from luban.graph.ops.fusion import Fusion
 from luban.graph.ops.structure import Reshape
-from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, users
-from luban.passes.cluster import VIEWS, Cluster, inlined_constant, is_copy, squeezed
+from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, results_of, users
+from luban.passes.cluster import SOLITARY, VIEWS, Cluster, inlined_constant, is_copy, squeezed
 
 __all__ = ["Builder"]
 
@@ -121,10 +121,20 @@ class Builder:
             cluster = self.owner[n]
             inputs, outputs = self._cluster_plan(cluster)
             self._fusion(cluster.kind, cluster.number, inputs, outputs)
+        elif isinstance(n.op, SOLITARY) and n not in self.alone:
+            self.new[n] = self._whole(n)
         elif self._needs_copy(n):
             self._fusion("loop", -1, self._inputs(n), [n])
         else:
             self.new[n] = rebuilt(n, tuple(self.new[operand] for operand in n.operands))
+
+    def _whole(self, n: Node) -> Node:
+        """A kernel of one node, with all of its results."""
+        operands = dict.fromkeys(n.operands)
+        parameters = {o: node(Parameter(f"x{i}", o.type)) for i, o in enumerate(operands)}
+        inner = node(n.op, *(parameters[o] for o in n.operands), loc=n.loc)
+        body = Graph(n.op.name, tuple(parameters.values()), results_of(inner))
+        return node(Fusion(n.op.name, body), *(self.new[o] for o in operands), loc=n.loc)
 
     def _fusion(self, kind: str, number: int, inputs: list[Node], outputs: list[Node]) -> None:
         parameters = {n: node(Parameter(f"x{i}", n.type)) for i, n in enumerate(inputs)}

@@ -13,7 +13,15 @@ from itertools import pairwise
 
 from luban.core.errors import CheckError
 
-__all__ = ["ALIGNMENT", "Lifetime", "MemoryPlan", "lower_bound_bytes", "plan_memory", "verify_plan"]
+__all__ = [
+    "ALIGNMENT",
+    "Lifetime",
+    "MemoryPlan",
+    "aligned",
+    "lower_bound_bytes",
+    "plan_memory",
+    "verify_plan",
+]
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 
@@ -41,7 +49,8 @@ class MemoryPlan:
         return self.size_bytes / self.lower_bound_bytes - 1 if self.lower_bound_bytes else 0.0
 
 
-def _aligned(size_bytes: int) -> int:
+def aligned(size_bytes: int) -> int:
+    """The size rounded up to whole cache lines."""
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -57,7 +66,7 @@ def plan_memory(buffers: Sequence[Lifetime]) -> MemoryPlan:
     total = 0
     for i in order:
         buffer = buffers[i]
-        size = _aligned(buffer.size_bytes)
+        size = aligned(buffer.size_bytes)
         offset = 0
         for start, end, j in placed:
             other = buffers[j]
@@ -84,7 +93,7 @@ def lower_bound_bytes(buffers: Sequence[Lifetime]) -> int:
     for buffer in sorted(buffers, key=lambda b: b.first):
         while ends and ends[0][0] < buffer.first:
             live -= heapq.heappop(ends)[1]
-        size = _aligned(buffer.size_bytes)
+        size = aligned(buffer.size_bytes)
         live += size
         heapq.heappush(ends, (buffer.last, size))
         peak = max(peak, live)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from luban.core import dims
 from luban.core.errors import CheckError, LubanError
 from luban.core.progress import report
 from luban.core.types import TensorType
@@ -29,8 +28,7 @@ from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.elementwise import Cast
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import Node
-from luban.lower.kernel import Operand, Result
-from luban.tile.evaluate import run as run_tiles
+from luban.lower.interpret import run_kernel
 
 __all__ = ["ops_of", "places_of", "run_steps", "step_finding"]
 
@@ -171,7 +169,11 @@ def step_finding(
 def _work(n: Node, sizes: dict[str, int]) -> int:
     """About how many elements a fusion computes, terms of sums included."""
     assert isinstance(n.op, Fusion)
-    return sum(int(np.prod(m.tensor.resolve(sizes))) * length(m, sizes) for m in n.op.body.nodes())
+    return sum(
+        int(np.prod(m.type.resolve(sizes))) * length(m, sizes)
+        for m in n.op.body.nodes()
+        if isinstance(m.type, TensorType)
+    )
 
 
 def _classified(
@@ -185,21 +187,9 @@ def _classified(
             "too large for the tile evaluator to tell which: check again with smaller inputs"
         )
     kernel = compiled.kernels.lowered[n].kernel
-    results = [
-        np.zeros(v.type.resolve(sizes), v.type.dtype.numpy)
-        for v in step.results
-        if isinstance(v.type, TensorType)
-    ]
-    arguments: list[Any] = []
-    for argument in kernel.arguments:
-        if isinstance(argument, Operand):
-            arguments.append(np.array(operands[argument.index], order="C").reshape(-1))
-        elif isinstance(argument, Result):
-            arguments.append(results[argument.index].reshape(-1))
-        else:
-            arguments.append(dims.evaluate(argument, sizes))
+    types = [value.type for value in step.results if isinstance(value.type, TensorType)]
     try:
-        run_tiles(kernel.module, arguments, dims.evaluate(kernel.num_programs, sizes), check=True)
+        results = run_kernel(kernel, operands, types, sizes)
     except (CheckError, LubanError) as error:
         return "lowering", f"the tile program fails its own check: {error}"
     verdicts = step_verdicts(step, operands, results, sizes)
