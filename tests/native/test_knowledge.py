@@ -13,12 +13,11 @@ from luban.native import knowledge
 from luban.native.knowledge import (
     Measurement,
     fingerprint,
-    knowledge_digest,
-    knowledge_path,
     measured_widths,
     read_knowledge,
     remember,
 )
+from luban.native.knowledge_file import knowledge_digest, knowledge_path
 from luban.native.target import named_target
 
 HERE, THERE = named_target("avx2"), named_target("neon")

@@ -1,5 +1,7 @@
 """Step tables: every program once, steps in order, changes in place, refusals, timing."""
 
+import gc
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -116,9 +118,11 @@ def test_tables_use_old_memory_again() -> None:
 
 
 def test_memory_stays_flat_over_many_tables() -> None:
+    gc.collect()  # tables of earlier tests give theirs back now
+    before = len(layout._free.get(128, []))
     for _ in range(100):
         StepTable([Step(kernel("count"), 0, 0)] * 100, 1)
-    assert len(layout._free[128]) <= 2
+    assert len(layout._free[128]) <= max(before, 2)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

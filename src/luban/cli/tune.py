@@ -45,7 +45,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Tune it, print what was found."""
     from pathlib import Path
 
-    from luban.native.knowledge import fingerprint, knowledge_path, read_knowledge, remember
+    from luban.native.knowledge import fingerprint, read_knowledge, remember
+    from luban.native.knowledge_file import knowledge_path
     from luban.native.target import default_target
     from luban.tuner.tune import tune
 

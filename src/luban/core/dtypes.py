@@ -6,20 +6,18 @@ files pack them.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from luban.core.errors import DTypeError
 
 __all__ = ["DTYPES", "DType", "dtype", "from_numpy"]
-
-# ml_dtypes leaves these two without annotations.
-_integer_info: Callable[[np.dtype[Any]], Any] = ml_dtypes.iinfo
-_float_info: Callable[[np.dtype[Any]], Any] = ml_dtypes.finfo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +33,11 @@ class DType:
     name: str
     kind: str
     bits: int
-    numpy: np.dtype[Any]
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype; that of a type numpy does not have loads ml_dtypes."""
+        return _numpy_dtype(self.name)
 
     def __str__(self) -> str:
         return self.name
@@ -72,8 +74,8 @@ class DType:
         if self.kind == "bool":
             return False
         if self.is_integer:
-            return int(_integer_info(self.numpy).min)
-        info = _float_info(self.numpy)
+            return int(_integer_info(self).min)
+        info = _float_info(self)
         return -float("inf") if self.has_infinity else float(info.min)
 
     @property
@@ -82,8 +84,8 @@ class DType:
         if self.kind == "bool":
             return True
         if self.is_integer:
-            return int(_integer_info(self.numpy).max)
-        info = _float_info(self.numpy)
+            return int(_integer_info(self).max)
+        info = _float_info(self)
         return float("inf") if self.has_infinity else float(info.max)
 
     @property
@@ -92,42 +94,66 @@ class DType:
         return self.name in ("f16", "bf16", "f32", "f64", "f8e5m2")
 
 
-def _table() -> dict[str, DType]:
-    rows: list[tuple[str, str, int, Any]] = [
-        ("bool", "bool", 1, np.bool_),
-        ("i2", "int", 2, ml_dtypes.int2),
-        ("i4", "int", 4, ml_dtypes.int4),
-        ("i8", "int", 8, np.int8),
-        ("i16", "int", 16, np.int16),
-        ("i32", "int", 32, np.int32),
-        ("i64", "int", 64, np.int64),
-        ("u2", "uint", 2, ml_dtypes.uint2),
-        ("u4", "uint", 4, ml_dtypes.uint4),
-        ("u8", "uint", 8, np.uint8),
-        ("u16", "uint", 16, np.uint16),
-        ("u32", "uint", 32, np.uint32),
-        ("u64", "uint", 64, np.uint64),
-        ("f4e2m1", "float", 4, ml_dtypes.float4_e2m1fn),
-        ("f6e2m3", "float", 6, ml_dtypes.float6_e2m3fn),
-        ("f6e3m2", "float", 6, ml_dtypes.float6_e3m2fn),
-        ("f8e4m3fn", "float", 8, ml_dtypes.float8_e4m3fn),
-        ("f8e4m3fnuz", "float", 8, ml_dtypes.float8_e4m3fnuz),
-        ("f8e5m2", "float", 8, ml_dtypes.float8_e5m2),
-        ("f8e5m2fnuz", "float", 8, ml_dtypes.float8_e5m2fnuz),
-        ("f8e8m0", "float", 8, ml_dtypes.float8_e8m0fnu),
-        ("f16", "float", 16, np.float16),
-        ("bf16", "float", 16, ml_dtypes.bfloat16),
-        ("f32", "float", 32, np.float32),
-        ("f64", "float", 64, np.float64),
-        ("c64", "complex", 64, np.complex64),
-        ("c128", "complex", 128, np.complex128),
-        ("str", "string", 0, np.object_),
-    ]
-    return {name: DType(name, kind, bits, np.dtype(scalar)) for name, kind, bits, scalar in rows}
+# Name, kind, bits, and the name of the scalar type in numpy or, with a dot, in ml_dtypes.
+_ROWS: tuple[tuple[str, str, int, str], ...] = (
+    ("bool", "bool", 1, "bool_"),
+    ("i2", "int", 2, ".int2"),
+    ("i4", "int", 4, ".int4"),
+    ("i8", "int", 8, "int8"),
+    ("i16", "int", 16, "int16"),
+    ("i32", "int", 32, "int32"),
+    ("i64", "int", 64, "int64"),
+    ("u2", "uint", 2, ".uint2"),
+    ("u4", "uint", 4, ".uint4"),
+    ("u8", "uint", 8, "uint8"),
+    ("u16", "uint", 16, "uint16"),
+    ("u32", "uint", 32, "uint32"),
+    ("u64", "uint", 64, "uint64"),
+    ("f4e2m1", "float", 4, ".float4_e2m1fn"),
+    ("f6e2m3", "float", 6, ".float6_e2m3fn"),
+    ("f6e3m2", "float", 6, ".float6_e3m2fn"),
+    ("f8e4m3fn", "float", 8, ".float8_e4m3fn"),
+    ("f8e4m3fnuz", "float", 8, ".float8_e4m3fnuz"),
+    ("f8e5m2", "float", 8, ".float8_e5m2"),
+    ("f8e5m2fnuz", "float", 8, ".float8_e5m2fnuz"),
+    ("f8e8m0", "float", 8, ".float8_e8m0fnu"),
+    ("f16", "float", 16, "float16"),
+    ("bf16", "float", 16, ".bfloat16"),
+    ("f32", "float", 32, "float32"),
+    ("f64", "float", 64, "float64"),
+    ("c64", "complex", 64, "complex64"),
+    ("c128", "complex", 128, "complex128"),
+    ("str", "string", 0, "object_"),
+)
+
+DTYPES: dict[str, DType] = {name: DType(name, kind, bits) for name, kind, bits, _ in _ROWS}
+_SCALARS = {name: scalar for name, _, _, scalar in _ROWS}
 
 
-DTYPES: dict[str, DType] = _table()
-_BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in DTYPES.values()}
+@functools.cache
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    scalar = _SCALARS[name]
+    if scalar.startswith("."):
+        # Most models have none of them, and a start counts in milliseconds.
+        found: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), scalar[1:]))
+    else:
+        found = np.dtype(getattr(np, scalar))
+    return found
+
+
+@functools.cache
+def _by_numpy(whole: bool) -> dict[np.dtype[Any], DType]:
+    """Our types by numpy's, those of ml_dtypes only if `whole`."""
+    names = (name for name, scalar in _SCALARS.items() if whole or not scalar.startswith("."))
+    return {_numpy_dtype(name): DTYPES[name] for name in names}
+
+
+def _integer_info(of: DType) -> Any:
+    return import_module("ml_dtypes").iinfo(of.numpy)
+
+
+def _float_info(of: DType) -> Any:
+    return import_module("ml_dtypes").finfo(of.numpy)
 
 
 def dtype(name: str | DType) -> DType:
@@ -153,7 +179,10 @@ def from_numpy(given: Any) -> DType:
     wanted = np.dtype(given)
     if wanted.kind in "USO" or wanted.kind == "T":
         return DTYPES["str"]
-    found = _BY_NUMPY.get(wanted.newbyteorder("="))
+    plain = wanted.newbyteorder("=")
+    found = _by_numpy(False).get(plain)
+    if found is None and "ml_dtypes" in sys.modules:  # else nobody has made such an array
+        found = _by_numpy(True).get(plain)
     if found is None:
         raise DTypeError(
             f"numpy dtype {wanted} has no counterpart",

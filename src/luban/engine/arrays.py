@@ -9,22 +9,22 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from luban.core.dtypes import DTYPES
 from luban.core.errors import InputError
 
 __all__ = ["as_array"]
 
 Array = np.ndarray[Any, Any]
 _CPU = 1
-_NAMED_CODES: dict[tuple[int, int], Any] = {
-    (4, 16): ml_dtypes.bfloat16,
-    (10, 8): ml_dtypes.float8_e4m3fn,
-    (11, 8): ml_dtypes.float8_e4m3fnuz,
-    (12, 8): ml_dtypes.float8_e5m2,
-    (13, 8): ml_dtypes.float8_e5m2fnuz,
-    (14, 8): ml_dtypes.float8_e8m0fnu,
+_NAMED_CODES = {
+    (4, 16): "bf16",
+    (10, 8): "f8e4m3fn",
+    (11, 8): "f8e4m3fnuz",
+    (12, 8): "f8e5m2",
+    (13, 8): "f8e5m2fnuz",
+    (14, 8): "f8e8m0",
 }
 
 
@@ -77,10 +77,10 @@ def _from_capsule(value: Any) -> Array:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     tensor = _Tensor.from_address(pointer(capsule, b"dltensor"))
-    scalar = _NAMED_CODES.get((tensor.code, tensor.bits))
-    if scalar is None or tensor.lanes != 1:
+    name = _NAMED_CODES.get((tensor.code, tensor.bits))
+    if name is None or tensor.lanes != 1:
         raise TypeError(f"DLPack type code {tensor.code} of {tensor.bits} bits")
-    dtype = np.dtype(scalar)
+    dtype = DTYPES[name].numpy
     shape = tuple(tensor.shape[i] for i in range(tensor.num_dims))
     if 0 in shape:
         return np.empty(shape, dtype)

@@ -17,16 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from luban.core import settings
 from luban.core.errors import LubanWarning, OptionError
-from luban.native.cache import cache_directory
+from luban.native.knowledge_file import knowledge_path
 from luban.native.target import Target
 
 __all__ = [
     "Measurement",
     "fingerprint",
-    "knowledge_digest",
-    "knowledge_path",
     "measured_widths",
     "read_knowledge",
     "remember",
@@ -51,12 +48,6 @@ class Measurement(NamedTuple):
 
 
 Machines = dict[str, dict[str, Measurement]]
-
-
-def knowledge_path() -> Path:
-    """LUBAN_KNOWLEDGE, or `knowledge.json` in the cache's folder."""
-    chosen = settings.KNOWLEDGE.get()
-    return Path(chosen).expanduser() if chosen else cache_directory() / "knowledge.json"
 
 
 def fingerprint(target: Target) -> str:
@@ -115,14 +106,6 @@ def measured_widths(target: Target) -> dict[str, int]:
         warnings.warn(f"{error.message}; compiling without them", LubanWarning, stacklevel=2)
         return {}
     return {words: found.vectors for words, found in known.items() if found.speedup > 1.0}
-
-
-def knowledge_digest() -> str:
-    """Changes when the file does; empty if there is none."""
-    try:
-        return hashlib.sha256(knowledge_path().read_bytes()).hexdigest()
-    except OSError:
-        return ""
 
 
 def remember(path: Path, target: Target, products: Mapping[str, Measurement]) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from luban.core.errors import InternalError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Block", "allocate", "recycle"]
 

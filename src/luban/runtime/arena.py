@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from luban.core.errors import LubanError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Arena"]
 

@@ -7,15 +7,18 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from luban.core.errors import InternalError
 from luban.native import table as layout
 from luban.native.call import bind_replay
 from luban.native.pool import Pool, default_pool
 from luban.native.threads import available_threads
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Arguments", "Step", "StepTable"]
 
