@@ -214,6 +214,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
         ("LUBAN_TARGET", "z80", "target 'z80' is not known", True),
         ("LUBAN_CACHE_SIZE", "0", "the cache is off", True),
         ("LUBAN_CACHE_DIR", "/dev/null/x", "cannot be written", True),
+        ("LUBAN_COMPILE_PROCESS", "0", "kernels compile in this process", True),
     ],
 )
 @pytest.mark.filterwarnings("ignore:the cache in")

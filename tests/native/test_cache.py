@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from luban.core.errors import InternalError, LubanWarning, OptionError
-from luban.native import cache as caching
-from luban.native.cache import Cache, cache_directory, default_cache, object_key
-from luban.native.target import host_target, named_target
+from luban.native.cache import Cache, cache_directory, default_cache
+from luban.native.objects import objects_of
+from luban.native.target import host_target
 
 MEGABYTE = 1 << 20
 KEY = "ab" * 32
@@ -146,30 +146,6 @@ def test_names_that_could_leave_the_folder_are_refused(cache: Cache) -> None:
             cache.put(kind, name, b"")
 
 
-def test_objects_are_compiled_once(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [TEXT.replace("NUMBER", str(number)) for number in (1, 2, 1)]
-    target = host_target()
-    cold = cache.objects(texts, target)
-    assert cold[0] == cold[2] != cold[1]
-
-    def no_compiler(texts: list[str], target: object) -> list[bytes]:
-        assert not list(texts)
-        return []
-
-    monkeypatch.setattr(caching, "compile_many", no_compiler)
-    assert Cache(cache.directory, MEGABYTE).objects(texts, target) == cold
-
-
-def test_keys_tell_texts_targets_and_versions_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {object_key("a", host_target()), object_key("b", host_target())}
-    keys.add(object_key("a", named_target("avx2")))
-    monkeypatch.setattr("llvmlite.__version__", "0.0")
-    keys.add(object_key("a", host_target()))
-    monkeypatch.setattr(caching, "FORMAT", 99)
-    keys.add(object_key("a", host_target()))
-    assert len(keys) == 5
-
-
 def test_writers_and_readers_at_once_see_whole_entries(cache: Cache) -> None:
     def work(number: int) -> None:
         own = Cache(cache.directory, 100 * MEGABYTE)
@@ -233,7 +209,7 @@ def test_a_folder_that_cannot_be_made_is_reported_once(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert not cache.put("weights", KEY, b"abc")
         assert cache.get("weights", KEY) is None
-        assert len(cache.objects([TEXT.replace("NUMBER", "1")], host_target())) == 1
+        assert len(objects_of([TEXT.replace("NUMBER", "1")], host_target(), cache)) == 1
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])

@@ -206,7 +206,7 @@ def test_reasons_not_to_use_builtins(monkeypatch: pytest.MonkeyPatch) -> None:
         assert why_no_builtins() == "the builtins are made for CPython, this is pypy"
         monkeypatch.undo()
         why_no_builtins.cache_clear()
-        monkeypatch.setattr("sysconfig.get_config_var", lambda name: 1)
+        monkeypatch.setattr(sys, "abiflags", "t")
         assert "rely on the GIL" in (why_no_builtins() or "")
         monkeypatch.undo()
         why_no_builtins.cache_clear()

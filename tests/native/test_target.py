@@ -3,6 +3,7 @@
 import pytest
 
 from luban.core.errors import OptionError, UnsupportedError
+from luban.native.host import Host
 from luban.native.target import (
     TARGET_NAMES,
     default_target,
@@ -71,12 +72,13 @@ def test_default_target_must_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_systems_spell_their_architecture_in_their_own_way(
     monkeypatch: pytest.MonkeyPatch, triple: str, architecture: str
 ) -> None:
-    monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: triple)
+    monkeypatch.setattr("luban.native.target.host", lambda: Host(triple, "any", "", "22.1.0"))
     assert host_target.__wrapped__().architecture == architecture
 
 
 def test_unknown_processors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: "riscv64-unknown-linux-gnu")
+    other = Host("riscv64-unknown-linux-gnu", "any", "", "22.1.0")
+    monkeypatch.setattr("luban.native.target.host", lambda: other)
     with pytest.raises(
         UnsupportedError, match="this machine is riscv64-unknown-linux-gnu, expected"
     ):

@@ -111,6 +111,7 @@ class InternalError(Exception):
 
     def __init__(self, message: str, *, loc: Loc | None = None) -> None:
         where = f"\nat {loc}" if loc else ""
+        self.message = message
         super().__init__(
             f"internal error: {message}{where}\nhint: please report this with the model or a repro"
         )

@@ -113,6 +113,12 @@ VERIFY: Setting[bool] = Setting(
     _flag,
     "run every verifier (IR, memory plan) at every compile and re-plan",
 )
+COMPILE_PROCESS: Setting[bool] = Setting(
+    "LUBAN_COMPILE_PROCESS",
+    True,
+    _flag,
+    "compile in a process of its own, which keeps LLVM's memory and its crashes out of this one",
+)
 
 SETTINGS: tuple[
     Setting[int | None] | Setting[str | None] | Setting[int] | Setting[str] | Setting[bool], ...
@@ -123,4 +129,5 @@ SETTINGS: tuple[
     KNOWLEDGE,
     TARGET,
     VERIFY,
+    COMPILE_PROCESS,
 )

@@ -1,9 +1,10 @@
 """Compiled models in the cache: a second process runs one without loading the compiler.
 
-An artifact is two cache entries: `programs` holds the steps, the object code of the kernels and the
-small constants; `weights` holds the large ones, mapped into memory when it is used. They are found
-under a hash of the model's content, the options, the target, and every version that matters, our
-own source files included. External data that the model names is recognised by size and times.
+An artifact is three cache entries: `programs` holds the steps and the small constants; `code` holds
+the kernels, linked, and is executed from the file's own pages; `weights` holds the large constants,
+mapped into memory when it is used. Where our linker does not serve, `programs` holds object code.
+They are found under a hash of the model's content, the options, the target, and every version that
+matters, our own source files included. External data is recognised by size and times.
 
 Programs are pickled, as our own plain classes: the cache holds machine code, so who may write
 there is trusted anyway, and its entries are checksummed.
@@ -34,8 +35,8 @@ from luban.core.errors import LubanWarning
 from luban.engine.executor import Executor
 from luban.engine.steps import LinkedKernel
 from luban.native.cache import Cache
-from luban.native.knowledge import knowledge_digest
-from luban.native.link import Library, link
+from luban.native.knowledge_file import knowledge_digest
+from luban.native.link import Library, kept_image, link, load_library
 from luban.native.target import Target
 from luban.native.threads import available_threads
 
@@ -162,6 +163,9 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
     if record is None:
         return None
     signatures, kernels, arrays, modules, told, payload = _Unpickler(io.BytesIO(record)).load()
+    library = _library(kernels, key, stored)
+    if library is None:
+        return None
     files = [Path(signature.path) for signature in signatures]
     if any(not path.is_file() for path in files) or [*map(signature, files)] != signatures:
         return None
@@ -178,7 +182,6 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
         import_module(module)
     for text in told:
         warnings.warn(text, LubanWarning, stacklevel=4)  # at the call of luban.load
-    library = link(list(kernels.values()), list(kernels))
     reader = _Reader(payload, loaded, library)
     main, inner = reader.load()
     threads = num_threads or available_threads()
@@ -191,6 +194,14 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
         if number in reader.graphs:
             executors[reader.graphs[number]] = Executor(program, threads, run)
     return Executor(main, threads, run)
+
+
+def _library(kernels: dict[str, bytes], key: str, stored: Cache) -> Library | None:
+    """The kernels in memory; None if their entry is not there as a whole."""
+    if kernels:
+        return link(list(kernels.values()), list(kernels))
+    image = kept_image(stored, key)
+    return None if image is None else load_library(image, image.symbols)
 
 
 def _view(whole: memoryview, stored: Stored) -> Array:

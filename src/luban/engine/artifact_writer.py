@@ -19,6 +19,7 @@ from luban.engine.steps import Launch, LinkedKernel, Program, Recurrence
 from luban.graph.ops.data import Literal
 from luban.ir.node import Graph, Node
 from luban.native.cache import Cache
+from luban.native.link import image_of, keep_image
 
 __all__ = ["write_artifact"]
 
@@ -39,9 +40,10 @@ def write_artifact(key: str, compilation: Compilation, stored: Cache) -> None:
     programs = {g: p for g, p in compiled.programs.items() if p is not main}
     writer = _Writer(list(programs), files)
     writer.dump((main, list(programs.values())))
+    image = image_of(list(writer.kernels.values()))
     record = (
         [signature(path) for path in files],
-        writer.kernels,
+        writer.kernels if image is None else {},
         writer.stored,
         sorted(writer.modules),
         compilation.warnings,
@@ -51,7 +53,8 @@ def write_artifact(key: str, compilation: Compilation, stored: Cache) -> None:
 
     def put() -> None:
         weights = not writer.parts or stored.put("weights", key, *writer.parts, durable=True)
-        if weights:
+        code = image is None or keep_image(stored, key, image)
+        if weights and code:
             stored.put("programs", key, rest)
 
     if sum(part.nbytes for part in writer.parts) < _BACKGROUND_BYTES:

@@ -21,7 +21,8 @@ from luban.graph import build
 from luban.ir.node import Graph
 from luban.native.cache import Cache, default_cache
 from luban.native.call import why_no_builtins
-from luban.native.compile import llvm_version
+from luban.native.compiler import why_in_this_process
+from luban.native.host import host
 from luban.native.target import Target, default_target, host_target
 from luban.native.threads import thread_budget
 
@@ -80,6 +81,13 @@ def diagnose() -> Diagnosis:
             Problem(f"each call costs tens of microseconds: {reason}", "use CPython with the GIL")
         )
     works = usable and _self_test(target, problems)
+    if usable and (reason := why_in_this_process()) is not None:
+        problems.append(
+            Problem(
+                f"kernels compile in this process, with LLVM's memory and LLVM's crashes: {reason}",
+                f"unset {settings.COMPILE_PROCESS.variable}, or run a plain Python on Linux",
+            )
+        )
     return Diagnosis(
         _versions(), _machine(), _target_lines(target), threads, cache, environment,
         {name: _version(name) or "not installed" for name in _OPTIONAL}, works, tuple(problems),
@@ -96,7 +104,7 @@ def _version(package: str) -> str | None:
 def _versions() -> dict[str, str]:
     python = f"{platform.python_implementation()} {platform.python_version()}"
     packages = {name: _version(name) or "missing" for name in _PACKAGES}
-    return {"luban": luban.__version__, "python": python, **packages, "LLVM": llvm_version()}
+    return {"luban": luban.__version__, "python": python, **packages, "LLVM": host().llvm_version}
 
 
 def _machine() -> dict[str, str]:

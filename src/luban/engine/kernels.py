@@ -17,6 +17,7 @@ from luban.lower.kernel import Kernel
 from luban.lower.trace import Declined
 from luban.native.cache import Cache
 from luban.native.link import link
+from luban.native.objects import objects_of
 from luban.native.target import Target
 from luban.tile.function import Module
 from luban.tile.text import to_text
@@ -84,17 +85,17 @@ def build_kernels(nodes: Sequence[Node], target: Target, cache: Cache) -> Kernel
                 names[found.name] = None
                 yield emit(found.kernel.module, target)
 
-    objects = cache.objects(texts(), target)
+    objects = objects_of(texts(), target, cache)
     code = dict(zip(names, objects, strict=True))
-    libraries = {name: link([data], [name]) for name, data in code.items()}
+    library = link(list(code.values()), list(code))
     linked = {
         n: LinkedKernel(
             item.name,
-            libraries[item.name].address(item.name),
+            library.address(item.name),
             item.kernel.arguments,
             item.kernel.num_programs,
             item.scratch_bytes,
-            libraries[item.name],
+            library,
             code[item.name],
         )
         for n, item in lowered.items()

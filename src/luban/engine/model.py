@@ -29,6 +29,7 @@ from luban.engine.artifact import artifact_key, read_artifact
 from luban.engine.executor import Executor
 from luban.graph.bind import bind_inputs
 from luban.native.cache import default_cache
+from luban.native.host import is_known
 from luban.native.target import default_target, host_target, named_target
 
 if TYPE_CHECKING:
@@ -284,6 +285,12 @@ def _is_thread_count(given: object) -> bool:
     return isinstance(given, int) and given >= 1
 
 
+def _load_compiler() -> Any:
+    """The compiler, with its process on the way; a model from the cache runs without any of it."""
+    import_module("luban.native.compiler").start()
+    return import_module("luban.engine.compilation")
+
+
 def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """Load and compile a model file. Options are those of `compile`.
 
@@ -315,6 +322,8 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     """
     if threads is not None and not _is_thread_count(threads):
         raise OptionError(f"threads={threads!r}, expected at least 1 (a whole number)")
+    if not is_known():
+        _load_compiler()  # LLVM is asked, in its own process, while the rest loads
     chosen = default_target() if target is None else named_target(target)
     if not chosen.runs_here:
         raise OptionError(
@@ -330,8 +339,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
         key = artifact_key(model, tuple(without), given, chosen, stored)
 
     def recompile() -> Compilation:
-        # A model from the cache runs without any of the compiler being loaded.
-        compile_source = import_module("luban.engine.compilation").compile_source
+        compile_source = _load_compiler().compile_source
         compilation: Compilation = compile_source(model, threads, without, given, chosen)
         return compilation
 

@@ -15,22 +15,17 @@ import os
 import re
 import struct
 import sys
-import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import llvmlite
-
 from luban.core import settings
 from luban.core.errors import InternalError, LubanWarning
-from luban.native.compile import compile_many, llvm_version
-from luban.native.target import Target
 
-__all__ = ["Cache", "CacheStats", "cache_directory", "default_cache", "object_key"]
+__all__ = ["Cache", "CacheStats", "cache_directory", "default_cache"]
 
 # Raise it when what the bytes mean changes; old entries are then never found, and age out.
 FORMAT = 1
@@ -45,6 +40,7 @@ _KEEP_AFTER_EVICTION = 0.9
 _STALE_TEMPORARY_S = 3600.0
 _SCAN_EVERY_WRITES = 256
 _TEMPORARY_PREFIX = ".writing-"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +68,6 @@ def cache_directory() -> Path:
     xdg = settings.environment("XDG_CACHE_HOME")
     # The specification says that a relative path is to be ignored.
     return Path(xdg if xdg and os.path.isabs(xdg) else Path.home() / ".cache") / "luban"
-
-
-def object_key(ir_text: str, target: Target) -> str:
-    """What the object code of `ir_text` depends on: text, target, versions, our format."""
-    parts = (repr(target), llvmlite.__version__, llvm_version(), str(FORMAT), ir_text)
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
 
 
 class Cache:
@@ -140,34 +125,6 @@ class Cache:
             self._warn(error)
             return False
         return True
-
-    def objects(self, ir_texts: Iterable[str], target: Target) -> list[bytes]:
-        """The object code of each text: from the cache, or compiled at the same time and stored.
-
-        Compiling begins with the first text, while a generator is still making the next ones.
-        """
-        keys: list[str] = []
-        found: dict[str, bytes] = {}
-        pending: dict[str, None] = {}
-
-        def missing() -> Iterator[str]:
-            for text in ir_texts:
-                key = object_key(text, target)
-                keys.append(key)
-                if key in found or key in pending:
-                    continue
-                data = self.get("objects", key)
-                if data is None:
-                    pending[key] = None
-                    yield text
-                else:
-                    found[key] = data
-
-        compiled = compile_many(missing(), target)
-        for key, data in zip(pending, compiled, strict=True):
-            found[key] = data
-            self.put("objects", key, data)
-        return [found[key] for key in keys]
 
     def stats(self) -> CacheStats:
         """Count the entries on disk."""
@@ -236,7 +193,8 @@ class Cache:
 
     def _write(self, path: Path, parts: Sequence[memoryview], durable: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
+        name = path.parent / f"{_TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}"
+        handle = os.open(name, _NEW_FILE, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.writelines(parts)

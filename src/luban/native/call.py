@@ -11,19 +11,20 @@ import ctypes
 import functools
 import struct
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from luban.native import call_code, pool_code
 from luban.native.cache import default_cache
-from luban.native.link import Library, link
+from luban.native.link import Library
+from luban.native.objects import library_of
 from luban.native.pool import Pool, pool_library
-from luban.native.target import host_target
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = [
     "DECLINED",
@@ -172,7 +173,7 @@ def why_no_builtins() -> str | None:
     """Why calls go through ctypes in this process, for `luban doctor`; None if they do not."""
     if sys.implementation.name != "cpython":
         return f"the builtins are made for CPython, this is {sys.implementation.name}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in getattr(sys, "abiflags", ""):
         return "the builtins rely on the GIL, this Python was built without it"
     if struct.calcsize("P") != 8:
         return "the builtins are made for 64-bit Python"
@@ -205,4 +206,4 @@ def _builtins(futex: bool) -> Library | None:
     runner = pool_library(futex)
     imports |= {name: runner.address(name) for name in ("replay", "enter", "replay_entered")}
     text = call_code.call_text(pool_code.REFUSED_BUSY)
-    return link(default_cache().objects([text], host_target()), call_code.ENTRY_POINTS, imports)
+    return library_of(text, call_code.ENTRY_POINTS, imports, default_cache())

@@ -1,4 +1,8 @@
-"""LLVM text to object code: no IR passes, in parallel, each module in its own context."""
+"""LLVM text to object code: no IR passes, in parallel, each module in its own context.
+
+Loads LLVM into this process. The rest of Luban goes through `compiler`, which runs this module in a
+process of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,24 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from luban.core.errors import InternalError, LubanWarning
 from luban.core.progress import report
-from luban.native.target import Target, host_target
 from luban.native.threads import available_threads
+
+if TYPE_CHECKING:
+    from luban.native.target import Target
 
 __all__ = [
     "assembly",
     "compile_many",
     "compile_object",
     "count_spills",
+    "describe_host",
     "llvm_version",
     "target_machine",
 ]
@@ -142,6 +149,16 @@ def llvm_version() -> str:
     return ".".join(map(str, llvm.llvm_version_info))
 
 
+def describe_host() -> dict[str, str]:
+    """The fields of native.host.Host."""
+    return {
+        "triple": llvm.get_process_triple(),
+        "cpu": llvm.get_host_cpu_name(),
+        "features": llvm.get_host_cpu_features().flatten(),
+        "llvm_version": llvm_version(),
+    }
+
+
 @functools.cache
 def _initialise(foreign: bool) -> None:
     """Make LLVM ready for this machine, or for every architecture: that takes 10 MB more."""
@@ -168,7 +185,8 @@ def target_machine(target: Target) -> Any:
     """LLVM's TargetMachine for `target`; one a thread, as it must not be shared between threads."""
     held = _machines.held
     if target not in held:
-        _initialise(target.architecture != host_target().architecture)
+        here = llvm.get_process_triple().split("-", 1)[0].replace("arm64", "aarch64")
+        _initialise(target.architecture != here)
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu,
             features=target.features,

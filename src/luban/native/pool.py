@@ -24,7 +24,8 @@ import numpy as np
 from luban.core.errors import LubanError, LubanWarning, OptionError
 from luban.native import pool_code, table
 from luban.native.cache import default_cache
-from luban.native.link import Library, link
+from luban.native.link import Library
+from luban.native.objects import library_of
 from luban.native.target import host_target
 
 __all__ = ["MAX_THREADS", "Pool", "default_pool", "pool_library"]
@@ -58,9 +59,8 @@ def pool_library(futex: bool) -> Library:
         imports = {"yield_cpu": _address_of(libc.sched_yield)}
         if futex:
             imports["syscall"] = _address_of(libc.syscall)
-    target = host_target()
-    compiled = default_cache().objects([pool_code.pool_text(target, futex)], target)
-    return link(compiled, pool_code.ENTRY_POINTS, imports)
+    text = pool_code.pool_text(host_target(), futex)
+    return library_of(text, pool_code.ENTRY_POINTS, imports, default_cache())
 
 
 class Pool:

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
-
 from luban.core import settings
 from luban.core.errors import OptionError, UnsupportedError
+from luban.native.host import host
 
 __all__ = ["TARGET_NAMES", "Target", "default_target", "host_target", "named_target"]
 
@@ -108,12 +107,11 @@ def host_target() -> Target:
 
     Raises UnsupportedError if it is neither x86-64 nor 64-bit Arm.
     """
-    features = llvm.get_host_cpu_features().flatten()
-    triple = llvm.get_process_triple()
-    target = _from_features("host", triple, llvm.get_host_cpu_name(), features)
+    found = host()
+    target = _from_features("host", found.triple, found.cpu, found.features)
     if target.architecture not in _ARCHITECTURES:
         raise UnsupportedError(
-            f"this machine is {triple}, expected one of {', '.join(_ARCHITECTURES)}",
+            f"this machine is {found.triple}, expected one of {', '.join(_ARCHITECTURES)}",
             hint="the compiler itself runs anywhere; compile for a named target such as neon",
         )
     return target
@@ -127,7 +125,7 @@ def _system_triple(architecture: str) -> str:
 
 def _x86(name: str, cpu: str, features: str) -> Target:
     on_x86 = platform.machine().lower() in {"x86_64", "amd64"}
-    triple = llvm.get_process_triple() if on_x86 else _system_triple("x86_64")
+    triple = host().triple if on_x86 else _system_triple("x86_64")
     return _from_features(name, triple, cpu, features)
 
 
