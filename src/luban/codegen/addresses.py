@@ -3,6 +3,12 @@
 LLVM's IR passes do not run on our text, so what they would do for addresses happens here: `base +
 constant` is remembered, so that a constant becomes the displacement of an instruction, and a sum or
 product of loop-invariant scalars is written to a slot in front of the loop.
+
+On x86, where an access takes any displacement, an address inside a loop is frozen. That costs no
+instruction, and LLVM's loop strength reduction then sees one moving pointer in place of a sum of
+every index of the nest: its search for ways to split such sums was two fifths of the time that a
+contraction compiled, and its choice cost registers. Where displacements are short, as on aarch64,
+the search finds the pointers that keep them short.
 """
 
 from __future__ import annotations
@@ -65,6 +71,9 @@ class Addresses:
         self._depths: dict[str, int] = {}
         self._slots: list[Lines] = []  # one in front of each open loop
         self._known: list[dict[tuple[str, ...], Value]] = [{}]  # one a loop depth
+        self._freezes = writer.target.architecture == "x86_64"
+        self._moved: set[str] = set()  # pointers that `advance` made
+        self._alone: set[str] = set()  # pointers that reach memory which no other one reaches
 
     # Loops
 
@@ -89,6 +98,10 @@ class Addresses:
             return
         self._depths.setdefault(value.text, len(self._slots))
 
+    def note_alone(self, pointer: Value) -> None:
+        """Remember that nothing else reaches a pointer's memory: its addresses keep saying so."""
+        self._alone.add(pointer.text)
+
     def _depth(self, value: Value) -> int:
         if value.is_constant:
             return 0
@@ -97,15 +110,16 @@ class Addresses:
             value = value.base
         return min(self._depths.get(value.text, here), here)  # a loop's results are seen outside it
 
-    def _once(self, opcode: str, elem: str, a: Value, b: Value) -> Value:
+    def _once(self, opcode: str, elem: str, *operands: Value) -> Value:
         """One instruction, at the outermost loop depth that has its operands, shared."""
-        depth = max(self._depth(a), self._depth(b))
-        key = (opcode, a.text, b.text)
+        first, *rest = operands
+        depth = max(self._depth(value) for value in operands)
+        key = (opcode, *(value.text for value in operands))
         known = self._known[depth]
         found = known.get(key)
         if found is None:
-            second = b.typed if elem == "ptr" else b.text
-            right = f"{opcode} {a.typed}, {second}"
+            others = [f", {value.typed if elem == 'ptr' else value.text}" for value in rest]
+            right = f"{opcode} {first.typed}{''.join(others)}"
             if depth < len(self._slots):
                 with self.w.writing_to(self._slots[depth]):
                     found = self.w.result(right, elem)
@@ -182,8 +196,25 @@ class Addresses:
         """(pointer, constant bytes) of element `index`, whose constant part stays apart."""
         base, constant = self.split(index)
         if base is not None:
-            pointer = self._once(f"getelementptr i{8 * size_bytes},", "ptr", pointer, base)
+            pointer = self._move(pointer, base, size_bytes)
         return pointer, constant * size_bytes
+
+    def _move(self, pointer: Value, index: Value, size_bytes: int) -> Value:
+        """pointer + index, frozen in a loop."""
+        freeze = self._freezes and bool(self._slots)
+        alone = pointer.text in self._alone
+        # Rows that have own starts and share an index keep both apart: the two registers of one
+        # address. Memory that is a pointer's alone is known by that pointer.
+        apart = alone or pointer.text in self._moved
+        if freeze and apart:
+            index = self._once("freeze", "i64", index)
+        moved = self._once(f"getelementptr i{8 * size_bytes},", "ptr", pointer, index)
+        if freeze and not apart:
+            moved = self._once("freeze", "ptr", moved)
+        self._moved.add(moved.text)
+        if alone:
+            self._alone.add(moved.text)
+        return moved
 
     def displace(self, pointer: Value, offset_bytes: int) -> Value:
         """pointer + constant bytes."""

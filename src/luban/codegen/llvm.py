@@ -104,7 +104,9 @@ def _function(context: ModuleContext, function: Function) -> str:
             parts.append(value)
             flags = ""
             if param.is_pointer:
-                flags = " noalias" if _is_alone(function, number) else ""
+                if _is_alone(function, number):
+                    flags = " noalias"
+                    f.addresses.note_alone(value)
                 flags += f" align {param.alignment}" if param.alignment > 1 else ""
             parameters.append(f"{value.type}{flags} {value.text}")
         f.bind(param.value, parts)
