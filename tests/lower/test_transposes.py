@@ -10,8 +10,9 @@ from luban.engine.compile import compile_graph
 from luban.graph import build as g
 from luban.graph.evaluate import evaluate
 from luban.ir.node import Graph
+from luban.tile.text import to_text
 from tests.lower.test_gemm import TILES
-from tests.lower.tiles import AVX512, notes, run_tiles
+from tests.lower.tiles import AVX512, kernels, notes, run_tiles
 from tests.programs import inputs_for, p
 
 
@@ -20,9 +21,9 @@ def transposed(permutation: tuple[int, ...], *shape: int | str, dtype: str = "f3
     return Graph("turn", (x,), (g.transpose(x, permutation),))
 
 
-def exact(graph: Graph, registers: Registers = AVX512, **sizes: int) -> None:
+def exact(graph: Graph, registers: Registers = AVX512, once: bool = False, **sizes: int) -> None:
     inputs = inputs_for(graph, sizes)
-    (got,), (want,) = run_tiles(graph, inputs, registers), evaluate(graph, inputs)
+    (got,), (want,) = run_tiles(graph, inputs, registers, once=once), evaluate(graph, inputs)
     np.testing.assert_array_equal(got, want)
 
 
@@ -42,6 +43,27 @@ def test_known_sizes(
     graph = transposed(permutation, *shape)
     assert "squares" in notes(graph, registers)
     exact(graph, registers)
+    exact(graph, registers, once=True)
+
+
+def program(graph: Graph, once: bool) -> str:
+    ((_, kernel),) = kernels(graph, AVX512, once=once)
+    return to_text(kernel.module)
+
+
+def test_copies_that_run_once_share_a_kernel() -> None:
+    graphs = [
+        transposed((1, 0), 16, 16),
+        transposed((1, 0), 17, 400),
+        transposed((0, 2, 1), 3, 33, 20),
+        transposed((0, 2, 1), 3, "c", "w"),
+    ]
+    assert len({program(graph, once=True) for graph in graphs}) == 1
+
+
+def test_copies_of_every_call_know_their_sizes() -> None:
+    wide, long = transposed((1, 0), 16, 32), transposed((1, 0), 32, 16)
+    assert program(wide, once=False) != program(long, once=False)
 
 
 def test_sizes_known_at_run_time() -> None:

@@ -25,11 +25,13 @@ def optimised(graph: Graph, registers: Registers) -> Graph:
     return fuse(choose_layouts(graph, registers)[0], no_kernel)[0]
 
 
-def kernels(graph: Graph, registers: Registers) -> Iterator[tuple[Node, Kernel]]:
+def kernels(
+    graph: Graph, registers: Registers, *, once: bool = False
+) -> Iterator[tuple[Node, Kernel]]:
     """Each fusion with its kernel."""
     for n in optimised(graph, registers).nodes():
         if isinstance(n.op, Fusion):
-            yield n, lower_fusion("kernel", n.op.body, registers)
+            yield n, lower_fusion("kernel", n.op.body, registers, once=once)
 
 
 def notes(graph: Graph, registers: Registers = AVX512) -> str:
@@ -37,7 +39,9 @@ def notes(graph: Graph, registers: Registers = AVX512) -> str:
     return "\n".join(note for _, kernel in kernels(graph, registers) for note in kernel.notes)
 
 
-def run_tiles(graph: Graph, inputs: Sequence[Any], registers: Registers) -> list[Any]:
+def run_tiles(
+    graph: Graph, inputs: Sequence[Any], registers: Registers, *, once: bool = False
+) -> list[Any]:
     """The results, with every access of every kernel checked."""
     sizes: dict[str, int] = {}
     rows = zip(graph.parameter_names, graph.parameters, inputs, strict=True)
@@ -49,7 +53,7 @@ def run_tiles(graph: Graph, inputs: Sequence[Any], registers: Registers) -> list
             continue
         operands = [held[o] for o in n.operands]
         if isinstance(n.op, Fusion):
-            kernel = lower_fusion("kernel", n.op.body, registers)
+            kernel = lower_fusion("kernel", n.op.body, registers, once=once)
             types = [r.tensor for r in n.op.body.results]
             results = run_kernel(kernel, operands, types, sizes)
             held[n] = results[0] if len(results) == 1 else tuple(results)

@@ -92,8 +92,10 @@ def compile_graph(
     reports += prepare_reports
     graphs.append(prepared)
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
+    always = {n for g in graphs[:-1] for n in g.nodes()}
+    once = {n for n in fusions if n not in always}
     fusions += [copy for g in graphs for scan in scans_of(g) for copy in copies_for(scan)]
-    kernels = build_kernels(fusions, target, cache)
+    kernels = build_kernels(fusions, target, cache, once)
     executors: dict[Graph, Executor] = {}
 
     def run(sub: Graph, values: Sequence[Any], sizes: dict[str, int]) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luban.codegen.llvm import emit, scratch_bytes
@@ -58,8 +58,12 @@ class Kernels:
     declined: Mapping[Node, str]
 
 
-def build_kernels(nodes: Sequence[Node], target: Target, cache: Cache) -> Kernels:
+def build_kernels(
+    nodes: Sequence[Node], target: Target, cache: Cache, once: Collection[Node] = ()
+) -> Kernels:
     """Lower fusions, generate their code and compile what the cache does not have, all at once.
+
+    once    nodes that run one time, when the model is loaded
 
     Nodes are interned, so equal bodies have the very same nodes: each is lowered once. LLVM works
     on one kernel while the next is being lowered.
@@ -76,7 +80,7 @@ def build_kernels(nodes: Sequence[Node], target: Target, cache: Cache) -> Kernel
         for number, group in enumerate(bodies.values()):
             report("lowering", number, len(bodies))
             assert isinstance(group[0].op, Fusion)
-            found = _lower(group[0].op, target)
+            found = _lower(group[0].op, target, all(n in once for n in group))
             if isinstance(found, str):
                 declined.update(dict.fromkeys(group, found))
                 continue
@@ -103,10 +107,10 @@ def build_kernels(nodes: Sequence[Node], target: Target, cache: Cache) -> Kernel
     return Kernels(lowered, linked, declined)
 
 
-def _lower(fusion: Fusion, target: Target) -> Lowered | str:
+def _lower(fusion: Fusion, target: Target, once: bool) -> Lowered | str:
     """The kernel under a name made from its content, or why there is none."""
     try:
-        kernel = lower_fusion("kernel", fusion.body, registers_of(target))
+        kernel = lower_fusion("kernel", fusion.body, registers_of(target), once=once)
     except Declined as reason:
         return str(reason)
     digest = hashlib.sha256(to_text(kernel.module).encode()).hexdigest()

@@ -33,8 +33,10 @@ TEMPLATES: dict[type[Op], Callable[[str, Graph, Registers], Kernel]] = {
 }
 
 
-def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
+def lower_fusion(name: str, body: Graph, registers: Registers, *, once: bool = False) -> Kernel:
     """The kernel of a fusion body; its notes say which template declined, and why.
+
+    once    it runs one time: less to compile is better than a faster kernel
 
     Raises Declined if there is no kernel at all.
     """
@@ -56,6 +58,6 @@ def lower_fusion(name: str, body: Graph, registers: Registers) -> Kernel:
             return lower_concatenate(name, body, registers)
     if any(isinstance(n.op, Transpose) for n in body.nodes()):
         with suppress(Declined):  # what is more than a copy is no matter for explain
-            return lower_transpose(name, body, registers)
+            return lower_transpose(name, body, registers, once=once)
     kernel = lower_nest(name, body, registers.vector_bytes)
     return replace(kernel, notes=(*kernel.notes, *notes))
