@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from luban.core.registers import Registers
+from luban.engine.compile import compile_graph
 from luban.graph import build as g
 from luban.graph.evaluate import evaluate
 from luban.ir.node import Graph
@@ -48,6 +49,17 @@ def test_parts_may_be_computed() -> None:
 def test_parts_side_by_side() -> None:
     x, y = p("x", "n", 9), p("y", "n", 16)
     exact(Graph("joined", (x, y), (g.concatenate([x, y], 1),)), n=5)
+
+
+def test_a_row_beside_a_matrix() -> None:
+    """The part of one row does not see where the loop over the other's rows stood."""
+    x, y = p("x", "n", 20), p("y", 20)
+    parts = [x, g.reshape(y, (1, 20)), g.broadcast_to(y, (1, 20))]
+    graph = Graph("joined", (x, y), (g.concatenate(parts, 0),))
+    exact(graph, n=5)
+    exact(graph, n=0)
+    compiled = compile_graph(graph).executor.run(inputs_for(graph, {"n": 3}))
+    assert compiled[0].shape == (5, 20)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (16, 3)])

@@ -31,7 +31,7 @@ def lower_concatenate(name: str, body: Graph, registers: Registers) -> Kernel:
     program, start = b.program_id(), b.constant(0)
     num_programs: DimLike = 0
     for nest in nests:
-        scope.nest = nest
+        scope.nest, scope.place = nest, {}
         writer = Writer(b, scope, nest, registers.vector_bytes)
         count = writer.num_programs
         stop = start + scope.size(count)
