@@ -14,8 +14,10 @@ from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Node, map_graph, node
 from luban.ir.rewrite import Rule, rewrite
+from luban.lower.attention_plan import no_attention
 from luban.lower.support import no_kernel
 from luban.passes import simplify
+from luban.passes.attention import fuse_attention
 from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
 from luban.passes.invariants import move_invariants
@@ -56,6 +58,12 @@ def _simplify(graph: Graph, _registers: Registers, decisions: list[Decision]) ->
     return changed
 
 
+def _attention(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
+    changed, taken = fuse_attention(graph, no_attention, no_kernel)
+    decisions.extend(taken)
+    return changed
+
+
 def _layout(graph: Graph, registers: Registers, decisions: list[Decision]) -> Graph:
     changed, taken = choose_layouts(graph, registers)
     decisions.extend(taken)
@@ -90,6 +98,7 @@ def _separate(graph: Graph, _registers: Registers, _decisions: list[Decision]) -
 PASSES: tuple[Pass, ...] = (
     Pass("simplify", "exact algebraic rules", _simplify),
     Pass("invariants", "loops carry only what they change", _invariants),
+    Pass("attention", "one kernel for the products and the softmax of attention", _attention),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
     Pass("fold", "small results of constants become constants", _fold),
     Pass("once", "large results of constants are computed once, at load", _once),

@@ -12,6 +12,8 @@ from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import Cumulative, ReduceWindow, Sort, TopK
 from luban.graph.ops.structure import Concatenate, Scatter, Transpose
 from luban.ir.node import Graph, Op
+from luban.lower.attention import lower_attention
+from luban.lower.attention_plan import holds_attention
 from luban.lower.concatenate import lower_concatenate
 from luban.lower.cumulative import lower_cumulative
 from luban.lower.emit import lower_nest
@@ -41,6 +43,8 @@ def lower_fusion(name: str, body: Graph, registers: Registers, *, once: bool = F
     Raises Declined if there is no kernel at all.
     """
     notes: list[str] = []
+    if holds_attention(body):
+        return lower_attention(name, body, registers)
     if any(isinstance(n.op, Scatter) for n in body.nodes()):
         return lower_scatter(name, body, registers)
     if any(isinstance(n.op, (Sort, TopK)) for n in body.nodes()):

@@ -83,7 +83,15 @@ def quotient(total: DimLike, part: DimLike) -> DimLike:
     >>> n = symbol("n")
     >>> quotient(12 * n, 4 * n)
     3
+    >>> quotient(12 * n * n + 24 * n, 4 * n + 8)
+    3*n
     """
+    if isinstance(total, Dim) and isinstance(part, Dim) and len(part.terms) > 1:
+        first = Dim(total.terms[:1])
+        for monomial, coefficient in part.terms:
+            guess = quotient(first, Dim(((monomial, coefficient),)) if monomial else coefficient)
+            if guess * part == total:
+                return guess
     found = dims.symbols(total) | dims.symbols(part)
     positive: dict[str, DimLike] = {s.name: symbol(s.name, max(s.low, 1), s.high) for s in found}
     original: dict[str, DimLike] = {s.name: symbol(s.name, s.low, s.high) for s in found}
