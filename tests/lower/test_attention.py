@@ -211,6 +211,16 @@ def test_the_scale_of_queries_is_part_of_the_kernel() -> None:
     check(graph, n=5)
 
 
+def test_the_bias_of_a_projection_stays_with_the_projection() -> None:
+    """As an epilogue it costs nothing, and projections with one kernel stay alike."""
+    x, bias = p("x", 5, 8), p("bias", 8)
+    k, v = (p(name, "m", 8) for name in "kv")
+    q = g.add(g.matmul(x, p("w", 8, 8)), bias)
+    graph = Graph("projected", (x, bias, *q.operands[0].operands[1:], k, v), (attend(q, k, v),))
+    (op,) = bodies(graph)
+    assert bias.type not in [parameter.type for parameter in op.body.parameters]
+
+
 def reasons(graph: Graph) -> list[str]:
     assert not bodies(graph)
     return [d.reason for d in fuse_attention(graph, no_attention, no_kernel)[1]]

@@ -14,7 +14,7 @@ from luban.graph.ops.data import Iota
 from luban.graph.ops.fusion import Fusion
 from luban.graph.ops.structure import BroadcastInDim, Reshape, Reverse, Slice, Transpose
 from luban.ir.node import Graph, Node, Parameter, map_graph, node, rebuilt, users
-from luban.passes.cluster import ELEMENTWISE, inlined_constant
+from luban.passes.cluster import CONTRACTIONS, ELEMENTWISE, inlined_constant
 from luban.passes.decision import Decision
 
 __all__ = ["fuse_attention"]
@@ -120,20 +120,24 @@ class _Finder:
 
     def _own(self, operand: Node) -> set[Node]:
         """Maths that only this operand is for, such as the scale of the queries."""
-        found: set[Node] = set()
+        chain: list[Node] = []
         current = operand
         while len(self.used_by[current]) == 1 and current not in self.results:
-            found.add(current)
             if isinstance(current.op, ELEMENTWISE):
+                # What broadcasts is a number or a bias: the rest of the chain is elsewhere.
                 wide = [o for o in current.operands if not isinstance(o.op, BroadcastInDim)]
                 if len(wide) != 1 or self.no_kernel(current) is not None:
-                    return found - {current}
-                (current,) = wide
+                    break
             elif isinstance(current.op, _VIEWS):
-                (current,) = current.operands
+                wide = [current.operands[0]]
             else:
-                return found - {current}
-        return found
+                break
+            chain.append(current)
+            (current,) = wide
+        if isinstance(current.op, CONTRACTIONS):  # which does the maths right behind it itself
+            while chain and isinstance(chain[-1].op, ELEMENTWISE):
+                chain.pop()
+        return set(chain)
 
 
 def _views(inside: set[Node]) -> set[Node]:
