@@ -12,9 +12,12 @@ from luban.core.registers import Registers
 from luban.engine.compile import compile_graph
 from luban.graph import build as g
 from luban.graph.evaluate import evaluate
+from luban.graph.ops.fusion import Fusion
+from luban.graph.ops.packed import PanelDot
 from luban.ir.node import Graph, Node
 from luban.native.compile import assembly, count_spills
 from luban.native.target import named_target
+from luban.tile.memory_ops import Prefetch
 from tests.lower.tiles import AVX2, AVX512, NEON, kernels, notes, run_tiles
 from tests.programs import inputs_for, p
 
@@ -163,3 +166,23 @@ def test_machine_code_agrees_and_does_not_depend_on_threads() -> None:
         np.testing.assert_array_equal(first, second)
         want = evaluate(graph, inputs, precision="float64")[0]
         np.testing.assert_allclose(first, want, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "wanted"),
+    [(128, 768, 768, True), (128, 64, 768, False), (2, 768, 768, False), (128, "k", 768, False)],
+)
+def test_tiles_fetch_the_next_panel_where_panels_are_far(
+    rows: int, depth: int | str, columns: int, *, wanted: bool
+) -> None:
+    x, y = p("x", rows, depth), p("y", depth, columns)
+    graph = Graph("dot", (x, y), (g.matmul(x, y),))
+    fetches = [
+        operation
+        for n, kernel in kernels(graph, AVX512)
+        if isinstance(n.op, Fusion) and isinstance(n.op.body.results[0].op, PanelDot)
+        for function in kernel.module.functions
+        for operation in function.operations()
+        if isinstance(operation.op, Prefetch)
+    ]
+    assert bool(fetches) is wanted

@@ -32,6 +32,8 @@ __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
 _UNROLL = 4  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
+_FAR_BYTES = 1 << 20  # of panels: beyond, the next one is not in the second cache
+_LEAST_ROWS = 4  # of a tile that fetches ahead: lower ones have no time to spare
 _ONE = Group(-1, 1)  # an axis that is not there
 
 
@@ -132,6 +134,8 @@ class _Writer:
         self.rows = rows
         self.lanes = lanes
         self.vectors = plan.width // lanes
+        self.most_rows = lines.tallest * rows.tallest
+        self.ahead: Expr | None = None
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: matrices, panels, blocks of lines, of rows."""
@@ -196,11 +200,29 @@ class _Writer:
                     with b.for_(rows.first, rows.last, 1) as over_rows, scope.inner():
                         row = rows.row(over_rows.index)
                         tile = Tile(line, row, lines.height, rows.height)
+                        height = lines.height * rows.height
+                        self.ahead = self._ahead(over_rows.index, height)
                         sums = self._sums(starts, tile, columns.vectors)
                         places = tile.rows(scope, plan.line.axis, plan.row.axis)
                         self.epilogue.store(sums, places, columns)
                         over_rows.yield_()
                 over_lines.yield_()
+
+    def _ahead(self, number: Expr, rows: int) -> Expr | None:
+        """How far from a panel's row tile number `number` fetches ahead; None if it does not.
+
+        Where panels are far, each of the first tiles of a panel fetches one vector of every row of
+        the next panel, which would else come from memory while the first tile waits.
+        """
+        plan = self.plan
+        if not isinstance(plan.depth, int) or not isinstance(plan.columns, int):
+            return None
+        several_loops = plan.line is not _ONE or len(plan.reduced) != 1 or plan.outer
+        near = plan.depth * plan.columns * 4 < _FAR_BYTES
+        if several_loops or near or rows < max(self.most_rows, _LEAST_ROWS):
+            return None
+        next_panel = plan.depth * plan.width
+        return self.b.select(number < self.vectors, number * self.lanes + next_panel, 0)
 
     def _grain(self) -> tuple[int, int]:
         """Tiles of one program: along the rows, along the lines."""
@@ -259,6 +281,8 @@ class _Writer:
         b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes
         wide, vectors = self.epilogue.accumulator, len(carried) // len(begins)
         rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
+        if self.ahead is not None:
+            b.prefetch(panels, panel + self.ahead)
         right = [b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(vectors)]
         sums = []
         for r, begin in enumerate(begins):
