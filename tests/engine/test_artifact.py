@@ -205,20 +205,33 @@ def test_no_artifact_where_every_compile_is_to_be_verified(
 
 
 def test_a_missing_or_damaged_part_means_a_compile(tmp_path: Path, store: Cache) -> None:
-    path = saved(affine(4096), tmp_path)  # large enough for a weights entry
+    path = saved(product(256), tmp_path)  # large enough for entries of weights
     luban.load(path)
-    (weights,) = store.directory.glob("weights/*/*")
-    for kind in ("weights", "programs", "code"):
-        entry = store.directory / kind / weights.parent.name / weights.name
+    (programs,) = store.directory.glob("programs/*/*")
+    entries = list(store.directory.glob(f"*/{programs.parent.name}/{programs.name}"))
+    assert {entry.parts[-3] for entry in entries} >= {"programs", "code", "packed"}
+    for entry in entries:
         damaged = entry.read_bytes()[:-7]
         entry.unlink()  # a loaded model has its pages mapped
         entry.write_bytes(damaged)
         again = luban.load(path)
         assert not again.from_cache
         assert luban.load(path).from_cache
-    x = np.ones((2, 4096), np.float32)
-    y, _ = affine_answer(x)
-    np.testing.assert_allclose(luban.load(path)(x)["y"], y, rtol=1e-6, atol=1e-6)
+    x = np.ones((2, 256), np.float32)
+    np.testing.assert_allclose(luban.load(path)(x)["y"], np.full((2, 256), 512), rtol=1e-6)
+
+
+def product(width: int) -> onnx.ModelProto:
+    """y = x @ a + b, where a is packed for the kernel."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["xa"], "product"),
+        helper.make_node("Add", ["xa", "b"], ["y"], "sum"),
+    ]
+    weights: dict[str, Array] = {
+        "a": np.ones((width, width), np.float32),
+        "b": np.full(width, width, np.float32),
+    }
+    return model_of(nodes, [value("x", ["n", width])], [value("y", ["n", width])], weights)
 
 
 def external(folder: Path) -> Path:

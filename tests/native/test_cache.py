@@ -93,7 +93,7 @@ def test_least_recently_used_go_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 10 * 104_096)
     for number in range(10):
         cache.put("weights", key(number), bytes(100_000))
-        path = cache._path("weights", key(number))
+        path = cache.path_of("weights", key(number))
         os.utime(path, (number, number))
     cache.get("weights", key(0))  # used just now
     cache.put("weights", key(10), bytes(100_000))

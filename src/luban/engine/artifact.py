@@ -1,10 +1,11 @@
 """Compiled models in the cache: a second process runs one without loading the compiler.
 
-An artifact is three cache entries: `programs` holds the steps and the small constants; `code` holds
-the kernels, linked, and is executed from the file's own pages; `weights` holds the large constants,
-mapped into memory when it is used. Where our linker does not serve, `programs` holds object code.
-They are found under a hash of the model's content, the options, the target, and every version that
-matters, our own source files included. External data is recognised by size and times.
+An artifact is a few cache entries. `programs` holds the steps and the small constants, `code` the
+kernels, linked, to be executed from the file's own pages, `packed` what the first load computed in
+place, and `weights` other large constants; the latter two are mapped when they are used. Where our
+linker does not serve, `programs` holds object code. Entries are found under a hash of the model's
+content, the options, the target, and every version that matters, our own source files included.
+External data is recognised by size and times.
 
 Programs are pickled, as our own plain classes: the cache holds machine code, so who may write
 there is trusted anyway, and its entries are checksummed.
@@ -52,8 +53,12 @@ _SETTLED_S = 2.0
 _TRUSTED = ("luban.", "numpy", "ml_dtypes", "functools", "collections")
 
 
+PACKED = -1
+"""The `file` of an array that lies in the entry of values that were computed once."""
+
+
 class Stored(NamedTuple):
-    """An array in the weights entry, or in an external data file (`file` counts them)."""
+    """An array in the weights entry, in the packed one, or in a file (`file` counts them)."""
 
     offset: int
     dtype: np.dtype[Any]
@@ -169,15 +174,16 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
     files = [Path(signature.path) for signature in signatures]
     if any(not path.is_file() for path in files) or [*map(signature, files)] != signatures:
         return None
-    weights = memoryview(b"")
-    if any(array.file is None for array in arrays):
-        mapped = stored.map("weights", key)
-        if mapped is None:
-            return None
-        weights = mapped
-    maps = [np.memmap(path, np.uint8, "r") for path in files]
-    places = [weights if a.file is None else memoryview(maps[a.file]) for a in arrays]
-    loaded = [_view(place, a) for place, a in zip(places, arrays, strict=True)]
+    places: dict[int | None, memoryview] = {
+        number: np.memmap(path, np.uint8, "r").data for number, path in enumerate(files)
+    }
+    for place, kind in ((None, "weights"), (PACKED, "packed")):
+        if any(array.file == place for array in arrays):
+            mapped = stored.map(kind, key)
+            if mapped is None:
+                return None
+            places[place] = mapped
+    loaded = [_view(places[array.file], array) for array in arrays]
     for module in modules:
         import_module(module)
     for text in told:

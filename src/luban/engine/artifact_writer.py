@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from luban.engine.artifact import Stored, signature
+from luban.engine.artifact import PACKED, Stored, signature
 from luban.engine.artifact_nodes import alone, flat, host_modules, restored
 from luban.engine.compilation import Compilation
+from luban.engine.mapped import mapped_files, release_pages
 from luban.engine.steps import Launch, LinkedKernel, Program, Recurrence
 from luban.graph.ops.data import Literal
 from luban.ir.node import Graph, Node
 from luban.native.cache import Cache
+from luban.native.draft import Draft, start_draft
 from luban.native.link import image_of, keep_image
 
-__all__ = ["write_artifact"]
+__all__ = ["ArtifactWriter"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,43 +32,72 @@ _ALIGNMENT = 64
 _BACKGROUND_BYTES = 1 << 25  # a tenth of a second of writing
 
 
-def write_artifact(key: str, compilation: Compilation, stored: Cache) -> None:
-    """Keep a compiled model under `key`. Many weights are written in the background.
+class ArtifactWriter:
+    """Keeps one compiled model under a key."""
 
-    The process does not end before all is written.
-    """
-    compiled, files = compilation.compiled, compilation.files
-    main = compiled.executor.program
-    programs = {g: p for g, p in compiled.programs.items() if p is not main}
-    writer = _Writer(list(programs), files)
-    writer.dump((main, list(programs.values())))
-    image = image_of(list(writer.kernels.values()))
-    record = (
-        [signature(path) for path in files],
-        writer.kernels if image is None else {},
-        writer.stored,
-        sorted(writer.modules),
-        compilation.warnings,
-        writer.buffer.getvalue(),
-    )
-    rest = pickle.dumps(record, 5)
+    def __init__(self, key: str, stored: Cache) -> None:
+        self._key = key
+        self._stored = stored
+        self._draft: Draft | None = None
 
-    def put() -> None:
-        weights = not writer.parts or stored.put("weights", key, *writer.parts, durable=True)
-        code = image is None or keep_image(stored, key, image)
-        if weights and code:
-            stored.put("programs", key, rest)
+    def start_draft(self, size_bytes: int) -> Draft | None:
+        """The entry for values that are computed once, to compute them in."""
+        self._draft = start_draft(self._stored, "packed", self._key, size_bytes)
+        return self._draft
 
-    if sum(part.nbytes for part in writer.parts) < _BACKGROUND_BYTES:
-        put()
-    else:
-        threading.Thread(target=put, name="luban-store").start()
+    def discard(self) -> None:
+        """Nothing is to be kept: the compilation failed."""
+        if self._draft is not None:
+            self._draft.discard()
+            self._draft = None
+
+    def write(self, compilation: Compilation) -> None:
+        """Keep a compiled model. Many weights are written in the background.
+
+        The process does not end before all is written.
+        """
+        compiled, files, draft = compilation.compiled, compilation.files, self._draft
+        main = compiled.executor.program
+        programs = {g: p for g, p in compiled.programs.items() if p is not main}
+        writer = _Writer(list(programs), files, draft)
+        writer.dump((main, list(programs.values())))
+        image = image_of(list(writer.kernels.values()))
+        record = (
+            [signature(path) for path in files],
+            writer.kernels if image is None else {},
+            writer.stored,
+            sorted(writer.modules),
+            compilation.warnings,
+            writer.buffer.getvalue(),
+        )
+        rest = pickle.dumps(record, 5)
+        key, stored = self._key, self._stored
+
+        def put() -> None:
+            maps = mapped_files(writer.arrays)
+            kept = draft is None or draft.keep()
+            kept = kept and (
+                not writer.parts
+                or stored.put(
+                    "weights", key, *writer.parts, durable=True, after=lambda: release_pages(maps)
+                )
+            )
+            kept = kept and (image is None or keep_image(stored, key, image))
+            if kept:
+                stored.put("programs", key, rest)
+
+        self._draft = None  # kept or discarded by `put`
+        packed = 0 if draft is None else draft.memory.nbytes
+        if packed + sum(part.nbytes for part in writer.parts) < _BACKGROUND_BYTES:
+            put()
+        else:
+            threading.Thread(target=put, name="luban-store").start()
 
 
 class _Writer(pickle.Pickler):
     """Pickles programs without graphs, with large arrays and object code aside."""
 
-    def __init__(self, graphs: Sequence[Graph], files: Sequence[Path]) -> None:
+    def __init__(self, graphs: Sequence[Graph], files: Sequence[Path], draft: Draft | None) -> None:
         self.buffer = io.BytesIO()
         super().__init__(self.buffer, 5)
         self.kernels: dict[str, bytes] = {}
@@ -76,8 +107,9 @@ class _Writer(pickle.Pickler):
         self._graphs = {graph: number for number, graph in enumerate(graphs)}
         self._files = {str(path): number for number, path in enumerate(files)}
         self._numbers: dict[tuple[int, str, tuple[int, ...]], int] = {}
+        self._draft = draft
         self._offset = 0
-        self._kept: list[Array] = []  # so that no address is used twice
+        self.arrays: list[Array] = []  # so that no address is used twice
 
     def persistent_id(self, value: Any) -> Any:
         """What is stored aside, by number."""
@@ -115,8 +147,10 @@ class _Writer(pickle.Pickler):
         number = self._numbers.get(identity)
         if number is None:
             number = self._numbers[identity] = len(self.stored)
-            self._kept.append(array)
-            self.stored.append(self._in_file(array) or self._in_weights(array))
+            self.arrays.append(array)
+            self.stored.append(
+                self._in_file(array) or self._in_draft(array) or self._in_weights(array)
+            )
         return number
 
     def _in_weights(self, array: Array) -> Stored:
@@ -125,6 +159,15 @@ class _Writer(pickle.Pickler):
         self.parts += [array.reshape(-1).view(np.uint8).data, memoryview(bytes(gap))]
         self._offset += array.nbytes + gap
         return stored
+
+    def _in_draft(self, array: Array) -> Stored | None:
+        """Where the array lies in the draft, if it does."""
+        if self._draft is None:
+            return None
+        offset = array.ctypes.data - self._draft.memory.ctypes.data
+        if not 0 <= offset < self._draft.memory.nbytes:
+            return None
+        return Stored(offset, array.dtype, array.shape, PACKED)
 
     def _in_file(self, array: Array) -> Stored | None:
         """Where the array lies in an external data file, if it is a view of a mapped one."""

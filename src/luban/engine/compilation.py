@@ -13,6 +13,7 @@ import onnx
 from luban.core.errors import LubanWarning
 from luban.core.progress import report
 from luban.engine.compile import Compiled, compile_graph
+from luban.engine.once import StartDraft
 from luban.frontend.onnx import Imported, import_model
 from luban.ir.node import Graph
 from luban.native.target import Target
@@ -40,6 +41,7 @@ def compile_source(
     without: Collection[str],
     shapes: Mapping[str, Sequence[int | str]],
     target: Target,
+    start_draft: StartDraft = lambda _: None,
 ) -> Compilation:
     """Import and compile. Raises ModelError, UnsupportedError or OptionError."""
     told: list[str] = []
@@ -55,5 +57,7 @@ def compile_source(
             if issubclass(each.category, LubanWarning):
                 told.append(str(each.message))
         graph = imported.graph
-    compiled = compile_graph(graph, num_threads=num_threads, without=without, target=target)
+    compiled = compile_graph(
+        graph, num_threads=num_threads, without=without, target=target, start_draft=start_draft
+    )
     return Compilation(compiled, imported, tuple(told))

@@ -10,6 +10,7 @@ from typing import Any
 
 from luban.engine.executor import Executor
 from luban.engine.kernels import Kernels, build_kernels, registers_of
+from luban.engine.once import StartDraft, fill_once
 from luban.engine.pipeline import PassReport, optimise
 from luban.engine.prepare import once_bodies, prepare_graph
 from luban.engine.program import Program, build_program
@@ -19,6 +20,7 @@ from luban.graph.ops.fusion import Fusion, Once
 from luban.graph.size_rules import size_rules
 from luban.ir.node import Graph
 from luban.native.cache import Cache, default_cache
+from luban.native.draft import Draft
 from luban.native.knowledge import measured_widths
 from luban.native.target import Target, default_target
 from luban.native.threads import available_threads
@@ -37,6 +39,7 @@ class Compiled:
     kernels: Kernels
     target: Target
     programs: dict[Graph, Program]  # the main graph's and those of control flow
+    draft: Draft | None = None  # of the cache entry that large constants lie in
 
 
 def all_graphs(graph: Graph) -> list[Graph]:
@@ -73,12 +76,14 @@ def compile_graph(
     target: Target | None = None,
     cache: Cache | None = None,
     measured: Mapping[str, int] | None = None,
+    start_draft: StartDraft = lambda _: None,
 ) -> Compiled:
     """Compile a graph for this machine.
 
     num_threads  threads of a call; default: the CPUs this process may use
     without      names of passes to leave out
     measured     products to the vectors of their panels; default: what `luban tune` has stored
+    start_draft  where to compute packed weights; default: in memory of this process
     """
     target = target or default_target()
     cache = cache or default_cache()
@@ -102,11 +107,11 @@ def compile_graph(
         return tuple(executors[sub].run(values, sizes))
 
     programs: dict[Graph, Program] = {}
-    for g in reversed(graphs):  # inner ones first
+    for g in reversed(graphs[:-1]):  # inner ones first
         programs[g] = build_program(g, kernels.linked, kernels.declined, programs)
         programs[g].rules = size_rules(graph if g is optimised else g)
         executors[g] = Executor(programs[g], threads, run)
-    _compute_once(bodies, [executors[g].program for g in graphs[:-1]], executors[prepared])
+    draft = fill_once(programs.values(), bodies, prepared, kernels, threads, run, start_draft)
     return Compiled(
         graph,
         optimised,
@@ -115,13 +120,5 @@ def compile_graph(
         kernels,
         target,
         {g: programs[g] for g in graphs[:-1]},
+        draft,
     )
-
-
-def _compute_once(bodies: Sequence[Graph], programs: Sequence[Program], prepare: Executor) -> None:
-    """Fill in the values that are computed once, then give the memory of that work back."""
-    arrays = dict(zip(bodies, prepare.run([]), strict=True))
-    for program in programs:
-        for body, value in program.once.items():
-            value.constant = arrays[body]
-    prepare.release()

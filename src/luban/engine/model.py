@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from luban.engine.compilation import Compilation
     from luban.engine.compile import Compiled
+    from luban.engine.once import StartDraft
     from luban.frontend.onnx import Imported
     from luban.ir.node import Graph
 
@@ -338,21 +339,28 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     if cache and isinstance(model, str | os.PathLike | bytes):
         key = artifact_key(model, tuple(without), given, chosen, stored)
 
-    def recompile() -> Compilation:
+    def recompile(start_draft: StartDraft = lambda _: None) -> Compilation:
         compile_source = _load_compiler().compile_source
-        compilation: Compilation = compile_source(model, threads, without, given, chosen)
+        compilation: Compilation = compile_source(
+            model, threads, without, given, chosen, start_draft
+        )
         return compilation
 
     if key is not None:
         found = read_artifact(key, threads, stored)
         if found is not None:
             return Model(found, recompile, name=name, from_cache=True)
-    compilation = recompile()
-    made = Model(compilation.compiled.executor, recompile, name=name)
     if key is None:
+        compilation = recompile()
+        made = Model(compilation.compiled.executor, recompile, name=name)
         made._compilation = compilation
-    else:
-        # Not kept: its graphs hold every weight a second time, as it was before packing.
-        writer = import_module("luban.engine.artifact_writer")
-        writer.write_artifact(key, compilation, stored)
-    return made
+        return made
+    writer = import_module("luban.engine.artifact_writer").ArtifactWriter(key, stored)
+    try:
+        compilation = recompile(writer.start_draft)
+        # The compilation is not kept: its graphs hold every weight a second time, before packing.
+        writer.write(compilation)
+    except BaseException:
+        writer.discard()
+        raise
+    return Model(compilation.compiled.executor, recompile, name=name)

@@ -9,38 +9,34 @@ the work goes on without it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
 import re
-import struct
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from luban.core import settings
 from luban.core.errors import InternalError, LubanWarning
+from luban.native.entry import (
+    HEADER_BYTES,
+    TEMPORARY_PREFIX,
+    checked_payload,
+    header,
+    new_temporary,
+    paced,
+)
 
 __all__ = ["Cache", "CacheStats", "cache_directory", "default_cache"]
-
-# Raise it when what the bytes mean changes; old entries are then never found, and age out.
-FORMAT = 1
-
-_HEADER = struct.Struct("<8sIIQ32s")  # magic, format, flags, payload bytes, payload's sha256
-_MAGIC = b"LUBANCCH"
-_DURABLE = 1
-_ALIGNED_HEADER_BYTES = 4096  # a mapped payload starts on a page
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _KEEP_AFTER_EVICTION = 0.9
 _STALE_TEMPORARY_S = 3600.0
 _SCAN_EVERY_WRITES = 256
-_TEMPORARY_PREFIX = ".writing-"
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +98,30 @@ class Cache:
         """
         return self._find(kind, key, trust_durable=True)
 
-    def put(self, kind: str, key: str, *parts: bytes | memoryview, durable: bool = False) -> bool:
+    def put(
+        self,
+        kind: str,
+        key: str,
+        *parts: bytes | memoryview,
+        durable: bool = False,
+        after: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Store an entry; returns whether it is on disk now. It never raises for the disk's sake.
 
         parts     the bytes, one after the other
         durable   wait until the bytes are on the device (see `map`)
+        after     called now and then while the bytes are read, for instance to give pages back
         """
         views = [memoryview(part).cast("B") for part in parts]
         size = sum(view.nbytes for view in views)
-        if self.limit_bytes == 0 or size + _ALIGNED_HEADER_BYTES > self.limit_bytes:
+        if self.limit_bytes == 0 or size + HEADER_BYTES > self.limit_bytes:
             return False
-        flags = _DURABLE if durable else 0
-        digest = hashlib.sha256()
-        for view in views:
-            digest.update(view)
-        header = _HEADER.pack(_MAGIC, FORMAT, flags, size, digest.digest())
-        padded = memoryview(header.ljust(_ALIGNED_HEADER_BYTES, b"\0"))
+        first = memoryview(header(paced(views, after), durable=durable))
         try:
-            self._write(self._path(kind, key), [padded, *views], durable)
-            self._account(_ALIGNED_HEADER_BYTES + size)
+            self._write(self.path_of(kind, key), paced([first, *views], after), durable)
+            self.account(HEADER_BYTES + size)
         except OSError as error:
-            self._warn(error)
+            self.warn(error)
             return False
         return True
 
@@ -149,7 +148,8 @@ class Cache:
                 freed += size
         return freed
 
-    def _path(self, kind: str, key: str) -> Path:
+    def path_of(self, kind: str, key: str) -> Path:
+        """Where an entry lies. Raises InternalError for names that are none."""
         if not _NAME.fullmatch(kind) or not _NAME.fullmatch(key) or len(key) < 3:
             raise InternalError(
                 f"cache entry {kind!r}, {key!r}: expected names of letters, digits, - and _"
@@ -157,7 +157,7 @@ class Cache:
         return self.directory / kind / key[:2] / key[2:]
 
     def _find(self, kind: str, key: str, *, trust_durable: bool) -> memoryview | None:
-        path = self._path(kind, key)
+        path = self.path_of(kind, key)
         found = self._read(path, trust_durable) if self.limit_bytes else None
         with self._lock:
             self._hits += found is not None
@@ -176,9 +176,9 @@ class Cache:
         except ValueError:  # an empty file cannot be mapped
             mapped = memoryview(b"")
         except OSError as error:
-            self._warn(error)
+            self.warn(error)
             return None
-        payload = _checked_payload(mapped, trust_durable)
+        payload = checked_payload(mapped, trust_durable)
         if payload is None:
             mapped.release()
             self._drop(path)
@@ -191,10 +191,8 @@ class Cache:
         with contextlib.suppress(OSError):
             path.unlink()
 
-    def _write(self, path: Path, parts: Sequence[memoryview], durable: bool) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        name = path.parent / f"{_TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}"
-        handle = os.open(name, _NEW_FILE, 0o600)
+    def _write(self, path: Path, parts: Iterable[memoryview], durable: bool) -> None:
+        handle, name = new_temporary(path)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.writelines(parts)
@@ -207,7 +205,7 @@ class Cache:
                 os.unlink(name)
             raise
 
-    def _account(self, size_bytes: int) -> None:
+    def account(self, size_bytes: int) -> None:
         """Keep the bound. The folder is scanned now and then only: others write there too."""
         with self._lock:
             self._size_bytes += size_bytes
@@ -222,7 +220,7 @@ class Cache:
                 goal = int(goal * _KEEP_AFTER_EVICTION)
             now = time.time()
             for path, size, used in entries:
-                temporary = path.name.startswith(_TEMPORARY_PREFIX)
+                temporary = path.name.startswith(TEMPORARY_PREFIX)
                 stale = temporary and now - used > _STALE_TEMPORARY_S
                 if stale or (self._size_bytes > goal and not temporary):
                     with contextlib.suppress(OSError):
@@ -232,12 +230,13 @@ class Cache:
     def _entries(self, temporary: bool = False) -> Iterator[tuple[Path, int, float]]:
         """Every entry's path, size and time of last use; with half-written ones if `temporary`."""
         for path in self.directory.glob("*/??/*"):
-            if temporary or not path.name.startswith(_TEMPORARY_PREFIX):
+            if temporary or not path.name.startswith(TEMPORARY_PREFIX):
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     yield path, status.st_size, status.st_mtime
 
-    def _warn(self, error: OSError) -> None:
+    def warn(self, error: OSError) -> None:
+        """Say once that the disk refuses."""
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
@@ -248,20 +247,6 @@ class Cache:
                 LubanWarning,
                 stacklevel=3,
             )
-
-
-def _checked_payload(entry: memoryview, trust_durable: bool) -> memoryview | None:
-    """What follows a file's header, or None if the header or the checksum says it is damaged."""
-    if entry.nbytes < _ALIGNED_HEADER_BYTES:
-        return None
-    magic, version, flags, size, digest = _HEADER.unpack_from(entry)
-    payload = entry[_ALIGNED_HEADER_BYTES:].toreadonly()
-    if (magic, version, size) != (_MAGIC, FORMAT, payload.nbytes):
-        return None
-    trusted = trust_durable and flags & _DURABLE
-    if not trusted and hashlib.sha256(payload).digest() != digest:
-        return None
-    return payload
 
 
 _opened: dict[tuple[Path, int], Cache] = {}

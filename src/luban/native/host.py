@@ -17,6 +17,7 @@ from importlib import import_module
 import llvmlite
 
 from luban.native.cache import default_cache
+from luban.native.entry import FORMAT
 
 __all__ = ["Host", "host", "is_known"]
 
@@ -63,7 +64,7 @@ def _record_key() -> str | None:
     processor = _processor()
     if processor is None:
         return None
-    parts = (processor, platform.machine(), sys.platform, llvmlite.__version__)
+    parts = (FORMAT, processor, platform.machine(), sys.platform, llvmlite.__version__)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

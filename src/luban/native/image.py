@@ -20,7 +20,7 @@ import numpy as np
 
 from luban.core.errors import InternalError
 
-__all__ = ["Image", "Mapped", "images_run_here", "load_image"]
+__all__ = ["Image", "Mapped", "images_run_here", "load_image", "make_read_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,12 @@ def _protect() -> Any:
 def _made_executable(address: int, size_bytes: int) -> bool:
     """Whether the pages may be executed now, and not be written to."""
     return not _protect()(address, size_bytes, mmap.PROT_READ | mmap.PROT_EXEC)
+
+
+def make_read_only(address: int, size_bytes: int) -> None:
+    """Have every write to these pages end in a signal, if they are whole pages."""
+    if address % mmap.PAGESIZE == 0:
+        _protect()(address, size_bytes, mmap.PROT_READ)
 
 
 def load_image(image: Image, imports: Mapping[str, int]) -> Mapped:

@@ -9,7 +9,8 @@ from importlib import import_module
 
 import llvmlite
 
-from luban.native.cache import FORMAT, Cache
+from luban.native.cache import Cache
+from luban.native.entry import FORMAT
 from luban.native.host import host
 from luban.native.link import Library, image_of, keep_image, kept_image, link, load_library
 from luban.native.target import Target, host_target

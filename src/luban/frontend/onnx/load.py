@@ -141,11 +141,6 @@ class Source:
                 f"which has {len(whole)}",
                 hint="the external data file is truncated or belongs to another model",
             )
-        if isinstance(whole, np.memmap) and offset % element_type(tensor.data_type).size_bytes:
-            # It has to be copied to be aligned; a read leaves no mapped pages behind.
-            read = np.fromfile(str(whole.filename), np.uint8, length, offset=offset)
-            read.flags.writeable = False  # so that a constant takes it as it is
-            return read
         return whole[offset : offset + length]
 
     def _external_file(self, location: str, label: str) -> tuple[str, np.ndarray[Any, Any]]:
@@ -203,9 +198,7 @@ def _decoded(
             hint="the file is truncated or damaged",
         )
     if bits is None:
-        if raw.ctypes.data % element.size_bytes:
-            raw = raw.copy()  # numpy and the kernels want elements where the processor does
-            raw.flags.writeable = False
+        # Files align nothing. Who hands the array to a kernel copies it if it has to.
         return raw.view(element.numpy).reshape(shape)
     return _unpacked(raw, bits, count, element).reshape(shape)
 
