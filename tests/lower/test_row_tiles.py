@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,16 @@ def test_every_row_once(limit: int, each: int) -> None:
 def test_few_heights_cover_every_row_once() -> None:
     for count in (0, 1, 2, 5, 7, 13, 14, 15, 29, 43):
         tiles = RowTiles(dims.symbol("n"), 14, few_heights(14))
+        assert visits(tiles, count, 2) == [1] * count
+
+
+@pytest.mark.parametrize(("step", "limit"), [(7, 14), (2, 6), (3, 12), (4, 14), (14, 14)])
+def test_heights_for_multiples_cover_every_row_once(step: int, limit: int) -> None:
+    """Fewer heights, as what remains behind full tiles is a multiple too."""
+    tiles = row_tiles(dims.symbol("n") * step * 5, limit)
+    assert tiles.heights in ((), few_heights(limit, gcd(step, limit)))
+    assert len(tiles.heights) < len(few_heights(limit))
+    for count in range(0, 20 * step, step * 5):
         assert visits(tiles, count, 2) == [1] * count
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from luban.core import dims
 from luban.core.dims import DimLike
@@ -121,7 +122,7 @@ class Registers:
                 limit = limit // rows * rows
             return max(-(-rows // limit) * _FEW_ROWS / rows, 1.0)
         cost, left = 0.0, known
-        for height in (limit, *reversed(few_heights(limit))):
+        for height in (limit, *reversed(few_heights(limit, gcd(known, limit)))):
             cost += left // height * max(height, _FEW_ROWS)
             left %= height
         return max(cost / known, 1.0)
@@ -132,13 +133,16 @@ class Registers:
         return next((rows for rows, v in reversed(self.tiles) if v >= vectors), 1)
 
 
-def few_heights(limit: int) -> tuple[int, ...]:
-    """Heights of which a few make up any count of rows.
+def few_heights(limit: int, step: int = 1) -> tuple[int, ...]:
+    """Heights of which a few make up any count of rows that is a multiple of `step`.
 
-    >>> few_heights(14)
-    (1, 2, 4, 7, 14)
+    >>> few_heights(14), few_heights(6), few_heights(14, 7)
+    ((1, 2, 4, 7, 14), (1, 2, 4, 6), (7, 14))
     """
-    return tuple(sorted({h for h in (1, 2, 4, -(-limit // 2), limit) if h <= limit}))
+    most = limit // step
+    half = -(-most // 2)
+    counts = {1, 2, 4, most} | ({half} if half > 4 else set())
+    return tuple(sorted(step * count for count in counts if count <= most))
 
 
 def fair_divisor(count: DimLike, limit: int) -> int:

@@ -31,9 +31,13 @@ from luban.tile.expr import Expr
 __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
-_UNROLL = 4  # steps of the innermost loop in one go: more would make the scheduler hoist and spill
 _FAR_BYTES = 1 << 20  # of panels: beyond, the next one is not in the second cache
 _LEAST_ROWS = 4  # of a tile that fetches ahead: lower ones have no time to spare
+# Steps of the innermost loop in one go. More would make the scheduler hoist and spill; fewer spill
+# too where the sums take nearly all registers, for LLVM then places them badly.
+_UNROLL = 4
+_UNROLL_SMALL = 2  # for tiles that leave registers free: as fast, and half to compile
+_FREE_REGISTERS = 9
 _ONE = Group(-1, 1)  # an axis that is not there
 
 
@@ -72,7 +76,7 @@ def lower_panel_product(name: str, body: Graph, registers: Registers) -> Kernel:
     rows = row_tiles(plan.row.size, limit)
     epilogue = Epilogue(scope, nest, reduction, lines.tallest * rows.tallest * plan.width)
     lanes = min(registers.lanes(size_bytes), plan.width)
-    return _Writer(b, scope, plan, epilogue, lines, rows, lanes).kernel()
+    return _Writer(b, scope, plan, epilogue, lines, rows, lanes, registers.count).kernel()
 
 
 def _lines_of_tile(row: DimLike, limit: int) -> int:
@@ -125,6 +129,7 @@ class _Writer:
         lines: RowTiles,
         rows: RowTiles,
         lanes: int,
+        num_registers: int,
     ) -> None:
         self.b = b
         self.scope = scope
@@ -136,6 +141,7 @@ class _Writer:
         self.vectors = plan.width // lanes
         self.most_rows = lines.tallest * rows.tallest
         self.ahead: Expr | None = None
+        self.num_registers = num_registers
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: matrices, panels, blocks of lines, of rows."""
@@ -269,13 +275,17 @@ class _Writer:
         group, *further = left
         along = scope.size(offset_of(plan.rows).coefficient(group.axis))
         down = scope.size(offset_of(plan.panels).coefficient(group.axis))
-        unroll = 1 if further else _unroll(group.size)
+        unroll = 1 if further else _unroll(group.size, self._steps(len(carried)))
         size = scope.size(group.size)
         with b.for_(0, size, 1, carried=carried, unroll=unroll) as loop, scope.inner():
             moved = [begin + loop.index * along for begin in begins]
             here = panel + loop.index * down
             loop.yield_(*self._reduce(moved, here, loop.carried, further))
         return loop.results
+
+    def _steps(self, num_sums: int) -> int:
+        """How many steps of the innermost loop pay for a tile of so many vectors of sums."""
+        return _UNROLL if num_sums + _FREE_REGISTERS > self.num_registers else _UNROLL_SMALL
 
     def _products(self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr]) -> list[Expr]:
         b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes
@@ -297,9 +307,13 @@ def _multiply_add(b: FunctionBuilder, left: Expr, right: Expr, total: Expr) -> E
     return b.fma(left, right, total) if total.dtype.is_float else total + left * right
 
 
-def _unroll(size: DimLike) -> int:
-    """Steps in one go: a fair divisor of a known size where there is one, so that none are left."""
+def _unroll(size: DimLike, most: int) -> int:
+    """Steps in one go: a divisor of a known size where there is one, so that none are left.
+
+    >>> _unroll(64, 4), _unroll(27, 4), _unroll(27, 2), _unroll(25, 2)
+    (4, 3, 3, 2)
+    """
     if not isinstance(size, int):
-        return _UNROLL
-    fair = [u for u in range(_UNROLL, 2, -1) if size % u == 0]
-    return fair[0] if fair else _UNROLL
+        return most
+    fair = [u for u in (most, 3, 2) if size % u == 0]
+    return fair[0] if fair else most

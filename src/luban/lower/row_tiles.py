@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 
 from luban.core import dims
 from luban.core.dims import DimLike
@@ -135,11 +136,15 @@ def row_tiles(count: DimLike, limit: int) -> RowTiles:
     RowTiles(count=196*n, limit=7, heights=())
     >>> row_tiles(dims.symbol("n"), 8)
     RowTiles(count=n, limit=8, heights=(1, 2, 4, 8))
+    >>> row_tiles(dims.symbol("n") * 49, 14)
+    RowTiles(count=49*n, limit=14, heights=(7, 14))
     """
     if isinstance(count, int):
         return RowTiles(count, limit)
     fair = fair_divisor(count, limit)
-    return RowTiles(count, fair) if fair else RowTiles(count, limit, few_heights(limit))
+    if fair:
+        return RowTiles(count, fair)
+    return RowTiles(count, limit, few_heights(limit, gcd(dims.common_divisor(count), limit)))
 
 
 def _adjacent(height: int, shift: Expr, tile: Expr) -> Expr:
