@@ -5,6 +5,7 @@ pressure.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,6 +15,7 @@ import pytest
 
 from luban import tile
 from luban.codegen import emit, scratch_bytes
+from luban.codegen.llvm import emit_named
 from luban.codegen.emitter import Emitter
 from luban.codegen.registers import RegisterTile
 from luban.codegen.table import EMITTERS, emits
@@ -122,6 +124,25 @@ def test_scalar_parameters(name: str) -> None:
 
 def test_scratch_is_zero_without_scratch() -> None:
     assert scratch_bytes(scaling()) == 0
+
+
+def test_a_symbol_made_of_the_content() -> None:
+    symbol, text = emit_named(scaling("a"), host_target(), "loop")
+    assert re.fullmatch("loop_[0-9a-f]{16}", symbol)
+    assert text == emit(scaling(symbol), host_target())
+    assert emit_named(scaling("a"), host_target(), "loop") == (symbol, text)
+    assert emit_named(scaling("a"), named_target("neon"), "loop")[0] != symbol
+
+
+def test_functions_whose_names_begin_alike_keep_theirs() -> None:
+    inner = FunctionBuilder("kernel2")
+    b = FunctionBuilder("kernel")
+    y = b.pointer("y", "i64")
+    (one_more,) = b.call(inner.finish(inner.scalar("x") + 1), b.program_id())
+    b.store(y, b.program_id(), one_more)
+    _, text = emit_named(b.finish_module(), host_target(), "loop")
+    assert "@kernel2.program(" in text
+    assert "@kernel(" not in text
 
 
 def test_text_depends_on_program_and_target_only() -> None:

@@ -9,6 +9,7 @@ cache key.
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from luban.codegen import atomics, casts, control, matrix, memory, shapes
@@ -21,7 +22,7 @@ from luban.native.target import Target
 from luban.tile.function import Function, Module, Operation
 from luban.tile.memory_ops import Scratch
 
-__all__ = ["emit", "scratch_bytes"]
+__all__ = ["emit", "emit_named", "scratch_bytes"]
 
 # Importing these files fills the table of emit functions.
 EMITTER_FILES = (atomics, casts, control, matrix, memory, shapes)
@@ -55,6 +56,14 @@ def emit(program: Module | Function, target: Target, *, range_entry: bool = Fals
     attributes = f"attributes #0 = {{ {target.function_attributes} }}"
     declarations = "\n".join(sorted(context.declarations.values()))
     return "\n\n".join([*texts, *context.parts.values(), declarations, attributes]) + "\n"
+
+
+def emit_named(program: Module | Function, target: Target, prefix: str) -> tuple[str, str]:
+    """(symbol, text): what `emit` gives, under a symbol made of `prefix` and its own content."""
+    module = Module.of(program)
+    text = emit(module, target)
+    symbol = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return symbol, re.sub(rf"@{re.escape(_quoted(module.entry))}(?=[.(])", f"@{symbol}", text)
 
 
 def _quoted(symbol: str) -> str:

@@ -74,7 +74,7 @@ class DType:
         if self.kind == "bool":
             return False
         if self.is_integer:
-            return int(_integer_info(self).min)
+            return _integer_limits(self)[0]
         info = _float_info(self)
         return -float("inf") if self.has_infinity else float(info.min)
 
@@ -84,7 +84,7 @@ class DType:
         if self.kind == "bool":
             return True
         if self.is_integer:
-            return int(_integer_info(self).max)
+            return _integer_limits(self)[1]
         info = _float_info(self)
         return float("inf") if self.has_infinity else float(info.max)
 
@@ -148,8 +148,10 @@ def _by_numpy(whole: bool) -> dict[np.dtype[Any], DType]:
     return {_numpy_dtype(name): DTYPES[name] for name in names}
 
 
-def _integer_info(of: DType) -> Any:
-    return import_module("ml_dtypes").iinfo(of.numpy)
+@functools.cache
+def _integer_limits(of: DType) -> tuple[int, int]:
+    info = import_module("ml_dtypes").iinfo(of.numpy)
+    return int(info.min), int(info.max)
 
 
 def _float_info(of: DType) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from luban.codegen.llvm import emit, scratch_bytes
+from luban.codegen.llvm import emit_named, scratch_bytes
 from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine.steps import LinkedKernel
@@ -20,7 +19,6 @@ from luban.native.link import link
 from luban.native.objects import objects_of
 from luban.native.target import Target
 from luban.tile.function import Module
-from luban.tile.text import to_text
 
 __all__ = ["Kernels", "LinkedKernel", "Lowered", "build_kernels", "registers_of"]
 
@@ -75,19 +73,27 @@ def build_kernels(
     lowered: dict[Node, Lowered] = {}
     declined: dict[Node, str] = {}
     names: dict[str, None] = {}
+    emitted: dict[Module, tuple[str, Module, int]] = {}
 
     def texts() -> Iterator[str]:
         for number, group in enumerate(bodies.values()):
             report("lowering", number, len(bodies))
             assert isinstance(group[0].op, Fusion)
-            found = _lower(group[0].op, target, all(n in once for n in group))
-            if isinstance(found, str):
-                declined.update(dict.fromkeys(group, found))
+            kernel = _lower(group[0].op, target, all(n in once for n in group))
+            if isinstance(kernel, str):
+                declined.update(dict.fromkeys(group, kernel))
                 continue
-            lowered.update(dict.fromkeys(group, found))
-            if found.name not in names:
-                names[found.name] = None
-                yield emit(found.kernel.module, target)
+            known = emitted.get(kernel.module)
+            if known is None:
+                name, text = emit_named(kernel.module, target, group[0].op.kind)
+                module = _named(kernel.module, name)
+                known = emitted[kernel.module] = name, module, scratch_bytes(module)
+                if name not in names:
+                    names[name] = None
+                    yield text
+            name, module, scratch = known
+            item = Lowered(name, replace(kernel, module=module), scratch)
+            lowered.update(dict.fromkeys(group, item))
 
     objects = objects_of(texts(), target, cache)
     code = dict(zip(names, objects, strict=True))
@@ -107,13 +113,9 @@ def build_kernels(
     return Kernels(lowered, linked, declined)
 
 
-def _lower(fusion: Fusion, target: Target, once: bool) -> Lowered | str:
-    """The kernel under a name made from its content, or why there is none."""
+def _lower(fusion: Fusion, target: Target, once: bool) -> Kernel | str:
+    """The kernel, or why there is none."""
     try:
-        kernel = lower_fusion("kernel", fusion.body, registers_of(target), once=once)
+        return lower_fusion("kernel", fusion.body, registers_of(target), once=once)
     except Declined as reason:
         return str(reason)
-    digest = hashlib.sha256(to_text(kernel.module).encode()).hexdigest()
-    name = f"{fusion.kind}_{digest[:16]}"
-    kernel = replace(kernel, module=_named(kernel.module, name))
-    return Lowered(name, kernel, scratch_bytes(kernel.module))

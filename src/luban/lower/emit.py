@@ -89,12 +89,6 @@ class Scope:
         self.arguments.append(Workspace(dtype, count))
         return self.b.pointer(name, dtype, per_thread=True)
 
-    def parameter(self, value: DimLike) -> Expr:
-        """A size as a parameter of its own, known or not: kernels that differ in it are one."""
-        parameter = self.b.scalar(f"size{len(self.arguments)}")
-        self.arguments.append(value)
-        return parameter
-
     def pointer(self, load: Ref) -> Expr:
         """Where the operand of a load starts."""
         assert load.operand is not None
