@@ -8,12 +8,10 @@ is gone, however that went, and by itself after a while without work.
 
 from __future__ import annotations
 
-import functools
 import os
-import select
 import sys
 import threading
-from queue import SimpleQueue
+import time
 from typing import Any
 
 from luban.core.errors import InternalError
@@ -28,32 +26,27 @@ _LOOK_S = 1.0  # between looks for the parent, which forked children may keep th
 
 
 class _Server:
-    """Threads that compile, and what is waiting for them."""
+    """Threads that take turns to read a request; who has read one compiles it.
 
-    def __init__(self, answers: int, num_threads: int) -> None:
-        self._answers = answers
-        self._sending = threading.Lock()
-        self._jobs: SimpleQueue[tuple[int, Target, str]] = SimpleQueue()
-        self._dropped: set[int] = set()
+    So a request that comes alone goes through one thread. There is one thread more than may
+    compile at the same time: it reads ahead.
+    """
+
+    def __init__(self, requests: int, answers: int, num_threads: int) -> None:
+        self._requests, self._answers = requests, answers
+        self._reading, self._sending = threading.Lock(), threading.Lock()
+        self._counting = threading.Lock()
+        self._compiling = threading.BoundedSemaphore(num_threads)
         self._targets: dict[int, Target] = {}
-        self.waiting = 0
-        for _ in range(num_threads):
-            threading.Thread(target=self._work, daemon=True).start()
+        self._busy = 0
+        self._last_work_s = time.monotonic()
+        for _ in range(num_threads + 1):
+            threading.Thread(target=self._live, daemon=True).start()
 
-    def handle(self, request: dict[str, Any], payload: bytes) -> None:
-        """Act on one message of the parent."""
-        match request["do"]:
-            case "target":
-                self._targets[request["number"]] = Target(**request["target"])
-            case "compile":
-                with self._sending:
-                    self.waiting += 1
-                target = self._targets[request["target"]]
-                self._jobs.put((request["number"], target, payload.decode()))
-            case "drop":
-                self._dropped.update(request["numbers"])
-            case "host":
-                self.answer({"number": request["number"], "host": describe_host()})
+    @property
+    def idle_s(self) -> float:
+        """Seconds since there was anything to do."""
+        return 0.0 if self._busy else time.monotonic() - self._last_work_s
 
     def answer(self, fields: dict[str, Any], payload: bytes = b"") -> None:
         """Send one message to the parent; without a parent, end."""
@@ -63,17 +56,31 @@ class _Server:
             except OSError:
                 os._exit(1)
 
-    def _work(self) -> None:
+    def _live(self) -> None:
         while True:
-            number, target, text = self._jobs.get()
-            if number not in self._dropped:
-                self._compile(number, target, text)
-            with self._sending:
-                self.waiting -= 1
+            with self._reading:
+                message = receive(self._requests)
+                if message is None:
+                    os._exit(0)  # threads may be deep inside LLVM
+                request, payload = message
+                if request["do"] == "target":
+                    self._targets[request["number"]] = Target(**request["target"])
+                    continue
+                with self._counting:
+                    self._busy += 1
+            with self._compiling:
+                self._handle(request, payload)
+            with self._counting:
+                self._busy -= 1
+                self._last_work_s = time.monotonic()
 
-    def _compile(self, number: int, target: Target, text: str) -> None:
+    def _handle(self, request: dict[str, Any], payload: bytes) -> None:
+        number = request["number"]
+        if request["do"] == "host":
+            self.answer({"number": number, "host": describe_host()})
+            return
         try:
-            code = compile_object(text, target)
+            code = compile_object(payload.decode(), self._targets[request["target"]])
         except InternalError as error:
             self.answer({"number": number, "error": error.message})
         except Exception as error:  # noqa: BLE001  # whatever it is: the parent raises it
@@ -87,19 +94,8 @@ def main() -> None:
     requests, answers = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # what LLVM prints must not end up between two answers
     parent = os.getppid()
-    server = _Server(answers, int(sys.argv[-1]))
+    server = _Server(requests, answers, int(sys.argv[-1]))
     server.answer({"ready": True})
-    idle_s = 0.0
-    look = functools.partial(select.select, [requests], [], [], _LOOK_S)
-    while idle_s < _IDLE_S:
-        if not look()[0]:
-            if os.getppid() != parent:
-                break
-            idle_s = 0.0 if server.waiting else idle_s + _LOOK_S
-            continue
-        message = receive(requests)
-        if message is None:
-            break
-        server.handle(*message)
-        idle_s = 0.0
-    os._exit(0)  # threads may be deep inside LLVM
+    while server.idle_s < _IDLE_S and os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(0)

@@ -154,7 +154,7 @@ class _Batch:
         for process, number in self._sent:
             numbers.setdefault(process, []).append(number)
         for process, theirs in numbers.items():
-            process.drop(theirs)
+            process.abort(theirs)
 
     def _submitted(self, text: str) -> _Sent | None:
         """Where the text is being compiled; None if this process has to do it."""

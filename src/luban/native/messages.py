@@ -10,17 +10,22 @@ import os
 import struct
 from typing import Any
 
-__all__ = ["Message", "receive", "send"]
+__all__ = ["Message", "packed", "receive", "send"]
 
 Message = tuple[dict[str, Any], bytes]
 
 _LENGTHS = struct.Struct("<IQ")
 
 
+def packed(fields: dict[str, Any], payload: bytes = b"") -> bytes:
+    """One message as it goes over the wire."""
+    head = json.dumps(fields).encode()
+    return _LENGTHS.pack(len(head), len(payload)) + head + payload
+
+
 def send(descriptor: int, fields: dict[str, Any], payload: bytes = b"") -> None:
     """Write one message. Raises BrokenPipeError if nobody will read it."""
-    head = json.dumps(fields).encode()
-    rest = memoryview(_LENGTHS.pack(len(head), len(payload)) + head + payload)
+    rest = memoryview(packed(fields, payload))
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 

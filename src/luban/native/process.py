@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -20,7 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luban.core.errors import InternalError, LubanError
-from luban.native.messages import Message, receive, send
+from luban.native.messages import Message, packed, receive
+
+if sys.platform == "linux":
+    import fcntl
 
 if TYPE_CHECKING:
     from luban.native.target import Target
@@ -31,6 +36,7 @@ _BOOTSTRAP = (
     "import sys; sys.path += sys.argv[1:-1]; from luban.native.compile_worker import main; main()"
 )
 _STOP_S = 2.0
+_PIPE_BYTES = 1 << 20
 
 
 class NotStartedError(Exception):
@@ -89,15 +95,20 @@ class CompileProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
+        for stream in (self._requests, self._answers):
+            with contextlib.suppress(OSError):  # then it is smaller
+                fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        os.set_blocking(self._requests.fileno(), False)
         self._numbers = itertools.count()
         self._targets: dict[Target, int] = {}
         self._sending = threading.Lock()
         self._news = threading.Condition()
         self._texts: dict[int, str] = {}  # sent, not yet answered
         self._answered: dict[int, Message] = {}
-        self._ready = self._broken = False
-        self._ended = False
-        threading.Thread(target=self._read, name="luban-compile", daemon=True).start()
+        self._collecting = False  # a thread is reading an answer
+        self._ready = self._broken = self._ended = False
+        # Nothing of it stays when it ends: no zombie.
+        threading.Thread(target=self._process.wait, name="luban-compile", daemon=True).start()
 
     @property
     def id(self) -> int:
@@ -107,7 +118,7 @@ class CompileProcess:
     @property
     def has_ended(self) -> bool:
         """Whether it answers no more."""
-        return self._ended
+        return self._ended or self._process.returncode is not None
 
     def submit(self, ir_text: str, target: Target) -> int:
         """Begin to compile a text; the number to give to `result`. Raises EndedIdleError."""
@@ -140,14 +151,14 @@ class CompileProcess:
         found: dict[str, str] = self._wait(number)[0]["host"]
         return found
 
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Forget submitted texts: those not yet begun are not compiled."""
-        with contextlib.suppress(EndedIdleError), self._sending:
-            self._send({"do": "drop", "numbers": list(numbers)})
+    def abort(self, numbers: Iterable[int]) -> None:
+        """Forget submitted texts. If one is not done, the process ends."""
         with self._news:
+            undone = [self._texts.pop(number, None) for number in numbers]
             for number in numbers:
-                self._texts.pop(number, None)
                 self._answered.pop(number, None)
+        if any(text is not None for text in undone):
+            self._end()
 
     def stop(self) -> None:
         """End it, whatever it is doing."""
@@ -168,48 +179,81 @@ class CompileProcess:
             with contextlib.suppress(OSError):
                 stream.close()
 
+    def _end(self) -> None:
+        """End it at once: nobody can make sense of its messages, or wants them."""
+        self._broken = True
+        self._process.kill()
+
     def _send(self, fields: dict[str, Any], payload: bytes = b"") -> None:
+        """Write a message, and read answers meanwhile: neither side waits for the other."""
+        rest = memoryview(packed(fields, payload))
         try:
-            send(self._requests.fileno(), fields, payload)
+            requests, answers = self._requests.fileno(), self._answers.fileno()
+            while rest:
+                readable, writeable, _ = select.select([answers], [requests], [])
+                if writeable:
+                    rest = rest[os.write(requests, rest) :]
+                if readable:
+                    self._collect()
         except (OSError, ValueError) as error:  # ValueError: it is closed
             raise self._why_ended() from error
-        except BaseException:  # Ctrl-C, maybe in the middle of a message: nobody can go on
-            self._broken = True
-            self._process.kill()
+        except BaseException:  # Ctrl-C, maybe in the middle of a message
+            self._end()
             raise
 
     def _wait(self, number: int) -> Message:
-        with self._news:
-            while number not in self._answered and not self._ended:
-                self._news.wait()
-            found = self._answered.pop(number, None)
-        if found is None:
-            raise self._why_ended()
-        return found
-
-    def _read(self) -> None:
-        """Collect answers until the process ends."""
         while True:
-            try:
-                message = receive(self._answers.fileno())
-            except (OSError, ValueError):
-                message = None
             with self._news:
+                if number in self._answered:
+                    return self._answered.pop(number)
+                if self._ended:
+                    break
+                if self._collecting:
+                    self._news.wait()
+                    continue
+            self._collect()
+        raise self._why_ended()
+
+    def _collect_all(self) -> None:
+        """Read what a process that has ended still said."""
+        while True:
+            with self._news:
+                if self._ended:
+                    return
+                if self._collecting:
+                    self._news.wait()
+                    continue
+            self._collect()
+
+    def _collect(self) -> None:
+        """Read one answer, or the end, unless another thread is doing so."""
+        with self._news:
+            if self._collecting or self._ended:
+                return
+            self._collecting = True
+        message = None
+        try:
+            message = receive(self._answers.fileno())
+        except (OSError, ValueError):  # closed: the end
+            pass
+        except BaseException:  # Ctrl-C, maybe in the middle of a message
+            self._end()
+            raise
+        finally:
+            with self._news:
+                self._collecting = False
+                self._ready = self._ready or message is not None
                 if message is None:
                     self._ended = True
-                elif "ready" in message[0]:
-                    self._ready = True
-                else:
+                elif "ready" not in message[0]:
                     self._texts.pop(message[0]["number"], None)
                     self._answered[message[0]["number"]] = message
                 self._news.notify_all()
-            if message is None:
-                self._process.wait()  # no zombie stays
-                return
 
     def _why_ended(self) -> Exception:
         code = self._process.wait()
-        if not self._ready:
+        self._collect_all()
+        if not self._ready and not self._broken:
             return NotStartedError(f"it ended with exit code {code} before it was ready")
         if code == 0 or self._broken:
             return EndedIdleError()
