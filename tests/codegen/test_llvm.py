@@ -15,8 +15,8 @@ import pytest
 
 from luban import tile
 from luban.codegen import emit, scratch_bytes
-from luban.codegen.llvm import emit_named
 from luban.codegen.emitter import Emitter
+from luban.codegen.llvm import emit_named
 from luban.codegen.registers import RegisterTile
 from luban.codegen.table import EMITTERS, emits
 from luban.core.dtypes import DTYPES
