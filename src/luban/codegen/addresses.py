@@ -103,23 +103,26 @@ class Addresses:
         self._alone.add(pointer.text)
 
     def _depth(self, value: Value) -> int:
-        if value.is_constant:
-            return 0
-        here = len(self._slots)
         if isinstance(value, Sum):
             value = value.base
-        return min(self._depths.get(value.text, here), here)  # a loop's results are seen outside it
+        text = value.text
+        if text[0] != "%":
+            return 0
+        here = len(self._slots)
+        return min(self._depths.get(text, here), here)  # a loop's results are seen outside it
 
-    def _once(self, opcode: str, elem: str, *operands: Value) -> Value:
+    def _once(self, opcode: str, elem: str, first: Value, second: Value | None = None) -> Value:
         """One instruction, at the outermost loop depth that has its operands, shared."""
-        first, *rest = operands
-        depth = max(self._depth(value) for value in operands)
-        key = (opcode, *(value.text for value in operands))
+        depth, other = self._depth(first), ""
+        if second is not None:
+            depth, other = max(depth, self._depth(second)), second.text
+        key = (opcode, first.text, other)
         known = self._known[depth]
         found = known.get(key)
         if found is None:
-            others = [f", {value.typed if elem == 'ptr' else value.text}" for value in rest]
-            right = f"{opcode} {first.typed}{''.join(others)}"
+            right = f"{opcode} {first.typed}"
+            if second is not None:
+                right += f", {second.typed if elem == 'ptr' else other}"
             if depth < len(self._slots):
                 with self.w.writing_to(self._slots[depth]):
                     found = self.w.result(right, elem)

@@ -6,7 +6,6 @@ See docs/adr/0001-node-and-interning.md.
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,7 +34,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Op(ABC):
+class Op:
     """What a node does. Subclasses are frozen dataclasses whose fields are the attributes.
 
     `infer` gives the result type from the operand types and raises ShapeError or DTypeError on
@@ -44,9 +43,12 @@ class Op(ABC):
 
     name: ClassVar[str] = ""
 
-    @abstractmethod
     def infer(self, *operands: Type) -> Type:
-        """The type of the result; a TupleType for several results."""
+        """The type of the result; a TupleType for several results. Every subclass has its own.
+
+        (No abstract method: `isinstance`, the question passes ask most, is slow for such classes.)
+        """
+        raise NotImplementedError
 
     def identity(self) -> tuple[object, ...]:
         """Equal identities mean the same operation.
@@ -176,6 +178,7 @@ class Graph:
     parameters: tuple[Node, ...]
     results: tuple[Node, ...]
     result_names: tuple[str, ...] = ()
+    _order: list[Node] = field(init=False, repr=False)  # see `nodes`
 
     def __post_init__(self) -> None:
         if self.result_names and len(self.result_names) != len(self.results):
@@ -190,7 +193,12 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """Every node that a result needs, operands first."""
-        return topological(self.results)
+        try:
+            order = self._order
+        except AttributeError:
+            order = topological(self.results)
+            object.__setattr__(self, "_order", order)
+        return list(order)
 
     def __repr__(self) -> str:
         return f"<graph {self.name}>"
@@ -217,13 +225,14 @@ def topological(roots: Iterable[Node]) -> list[Node]:
         seen.add(root)
         while stack:
             current, rest = stack[-1]
-            following = next((operand for operand in rest if operand not in seen), None)
-            if following is None:
+            for following in rest:
+                if following not in seen:
+                    seen.add(following)
+                    stack.append((following, iter(following.operands)))
+                    break
+            else:
                 order.append(current)
                 stack.pop()
-            else:
-                seen.add(following)
-                stack.append((following, iter(following.operands)))
     return order
 
 
@@ -243,12 +252,15 @@ def map_graph(
 ) -> Graph:
     """The graph rebuilt from the operands up: `build(old, new_operands)` gives each new node.
 
-    `parameters` maps old parameters to new ones; those left out stay as they are.
+    `parameters` maps old parameters to new ones; those left out stay as they are. A graph in which
+    nothing changes comes back as it is.
     """
     new: dict[Node, Node] = {p: p for p in graph.parameters} | dict(parameters or {})
     for old in graph.nodes():
         if old not in new:
-            new[old] = build(old, tuple(new[operand] for operand in old.operands))
+            new[old] = build(old, tuple([new[operand] for operand in old.operands]))
+    if all(new[old] is old for old in (*graph.parameters, *graph.results)):
+        return graph
     return Graph(
         graph.name,
         tuple(new[p] for p in graph.parameters),

@@ -93,10 +93,9 @@ class WhileLoop:
 
     def _part(self, name: str) -> Iterator[tuple[Expr, ...]]:
         params = tuple(Value(given) for given in self.types)
-        block = Block()
-        self.emitter.blocks.append(block)
+        block = self.emitter.open_block()
         yield tuple(Expr(self.emitter, param) for param in params)
-        self.emitter.blocks.pop()
+        self.emitter.close_block()
         self.parts[name] = (block, params)
 
     def test(self, go_on: Operand) -> None:
@@ -131,11 +130,10 @@ class Branch:
         yield from self._part("otherwise")
 
     def _part(self, name: str) -> Iterator[None]:
-        block = Block()
         self._current = name
-        self.emitter.blocks.append(block)
+        block = self.emitter.open_block()
         yield
-        self.emitter.blocks.pop()
+        self.emitter.close_block()
         self.parts[name] = (block, self._yields.get(name, ()))
 
     def yield_(self, *values: Expr) -> None:
@@ -435,8 +433,7 @@ class FunctionBuilder(Emitter):
         params = (Value(I64), *[Value(item.type) for item in carried])
         exprs = [Expr(self, param) for param in params]
         loop = Loop(self, bounds[0], carried) if trips == 1 else Loop(self, exprs[0], exprs[1:])
-        if trips != 1:
-            self.blocks.append(Block())
+        block = self.open_block() if trips != 1 else self.blocks[-1]
         yield loop
         if loop.yields is None and loop.carried:
             raise ShapeError(f"tile for: nothing yielded for {len(loop.carried)} carried values")
@@ -444,7 +441,7 @@ class FunctionBuilder(Emitter):
         if trips == 1:
             loop.results = tuple(Expr(self, value) for value in yields)
             return
-        block = self.blocks.pop()
+        self.close_block()
         if trips == 0:
             loop.results = tuple(carried)
             return

@@ -165,13 +165,13 @@ Operand = Expr | bool | int | float
 
 
 class Block:
-    """Operations of a region under construction, and what can be shared inside it."""
+    """Operations of a region under construction, and the keys of what is shared inside it."""
 
-    __slots__ = ("body", "shared")
+    __slots__ = ("body", "keys")
 
     def __init__(self) -> None:
         self.body: list[Operation] = []
-        self.shared: dict[object, Value] = {}
+        self.keys: list[object] = []
 
     def region(self, params: Sequence[Value], yields: Sequence[Value]) -> Region:
         """The finished region."""
@@ -183,6 +183,7 @@ class Emitter:
 
     def __init__(self) -> None:
         self.blocks: list[Block] = [Block()]
+        self._shared: dict[object, Value] = {}  # of all open blocks: no key is in two of them
         self.loc: Loc | None = None  # given to every operation built from now on
         self._known: dict[Value, Number] = {}
         self._offsets: dict[Value, tuple[Value, int]] = {}  # i64 value: (x, c) when it is x + c
@@ -191,30 +192,37 @@ class Emitter:
         """The number that a value is, when building knows it."""
         return self._known.get(value)
 
-    def _shared(self, key: object) -> Expr | None:
-        """What an enclosing block has for this key."""
-        for block in reversed(self.blocks):
-            found = block.shared.get(key)
-            if found is not None:
-                return Expr(self, found)
-        return None
+    def open_block(self) -> Block:
+        """Append to a new block from now on."""
+        block = Block()
+        self.blocks.append(block)
+        return block
+
+    def close_block(self) -> None:
+        """Go on in the block around; what was shared inside is not visible any more."""
+        for key in self.blocks.pop().keys:
+            del self._shared[key]
+
+    def _share(self, key: object, value: Value) -> None:
+        self._shared[key] = value
+        self.blocks[-1].keys.append(key)
 
     def emit(
         self, op: TileOp, *operands: Value, regions: Sequence[Region] = ()
     ) -> tuple[Expr, ...]:
         """Append one operation as it is. Raises what the op's `infer` raises."""
-        block = self.blocks[-1]
         types = op.infer(*[operand.type for operand in operands])
         key = None
         if op.pure and _is_shareable(op, types):
             key = (op, operands)
-            found = self._shared(key)
+            found = self._shared.get(key)
             if found is not None:
-                return (found,)
+                return (Expr(self, found),)
         results = tuple([Value(given) for given in types])
-        block.body.append(Operation(op, operands, results, tuple(regions), self.loc))
+        operation = Operation(op, operands, results, tuple(regions), self.loc)
+        self.blocks[-1].body.append(operation)
         if key is not None:
-            block.shared[key] = results[0]
+            self._share(key, results[0])
         return tuple([Expr(self, result) for result in results])
 
     def constant(self, value: Number, elem: str | DType = "i64") -> Expr:
@@ -222,13 +230,13 @@ class Emitter:
         elem = dtype(elem)
         if elem.is_float:
             value = float(elem.numpy.type(float(value)))
-        key = (elem, repr(value))  # by text: 0.0 == -0.0 and 1 == True
-        found = self._shared(key)
+        key = (elem, value if type(value) is int else repr(value))  # 0.0 == -0.0 and 1 == True
+        found = self._shared.get(key)
         if found is not None:
-            return found
+            return Expr(self, found)
         (result,) = self.emit(Constant(value, elem))
         self._known[result.value] = value
-        self.blocks[-1].shared[key] = result.value
+        self._share(key, result.value)
         return result
 
     def full(self, shape: Sequence[int], value: Number, elem: str | DType) -> Expr:
@@ -265,11 +273,12 @@ class Emitter:
         if given.value.type.shape:
             return self.emit(Broadcast(shape), given.value)[0]
         key = (given.value, shape)
-        found = self._shared(key)
-        if found is None:
-            (found,) = self.emit(Broadcast(shape), given.value)
-            self.blocks[-1].shared[key] = found.value
-        return found
+        found = self._shared.get(key)
+        if found is not None:
+            return Expr(self, found)
+        (result,) = self.emit(Broadcast(shape), given.value)
+        self._share(key, result.value)
+        return result
 
     def align_operands(self, *given: Operand) -> list[Value]:
         """Operands as values of one shape; numbers take the element type of the first Expr."""
@@ -286,6 +295,18 @@ class Emitter:
             )
         return [self.broadcast(item, shape).value for item in exprs]
 
+    def _pair(self, x: Operand, y: Operand) -> Sequence[Value]:
+        """`align_operands` of two, quick for the usual ones."""
+        if type(x) is Expr and x.emitter is self:
+            left = x.value
+            if type(y) is Expr:
+                right = y.value
+                if y.emitter is self and left.type.shape == right.type.shape:
+                    return left, right
+            elif not left.type.shape and type(y) is int:
+                return left, self.constant(y, left.type.dtype).value
+        return self.align_operands(x, y)
+
     def unary(self, kind: UnaryKind, x: Expr) -> Expr:
         """One of the functions in the table `UNARY`."""
         known = self._known.get(x.value)
@@ -297,7 +318,7 @@ class Emitter:
 
     def binary(self, kind: BinaryKind, x: Operand, y: Operand) -> Expr:
         """One of the functions in the table `BINARY`; broadcasts, folds known integers."""
-        left, right = self.align_operands(x, y)
+        left, right = self._pair(x, y)
         if not left.type.shape and left.type == right.type and not left.type.dtype.is_float:
             folded = self._fold(kind, left, right)
             if folded is not None:
@@ -352,7 +373,7 @@ class Emitter:
 
     def compare(self, predicate: Predicate, x: Operand, y: Operand) -> Expr:
         """Elementwise comparison to bool."""
-        left, right = self.align_operands(x, y)
+        left, right = self._pair(x, y)
         known = self._known.get(left), self._known.get(right)
         if known[0] is not None and known[1] is not None:
             return self.constant(fold_compare(predicate, known[0], known[1]), "bool")
