@@ -112,9 +112,12 @@ def test_a_lowering_that_misses_the_tail_is_blamed_on_the_lowering(monkeypatch: 
 def test_a_wrong_code_generator_is_blamed_on_the_code_generator(
     monkeypatch: Monkey, tmp_path: Path
 ) -> None:
-    right = llvm.emit
+    def wrong(*given: Any) -> tuple[str, str]:
+        symbol, text = llvm.emit_named(*given)
+        return symbol, text.replace("fsub", "fadd")
+
     monkeypatch.setenv("LUBAN_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "emit", lambda *a: right(*a).replace("fsub", "fadd"))
+    monkeypatch.setattr(kernels, "emit_named", wrong)
     finding = checked(norm_graph()).finding
     assert finding is not None
     assert finding.level == "code generation"
