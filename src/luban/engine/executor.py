@@ -23,6 +23,7 @@ from luban.engine.fast import FastCall, fast_call
 from luban.engine.output_memory import OutputMemory
 from luban.engine.plan import StagePlan, plan_stage, symbols_of
 from luban.engine.steps import HostStep, LinkedKernel, Program, Step, SubRunner, Value
+from luban.engine.weight_memory import WeightMemory
 from luban.graph.bind import bind_all
 from luban.passes.memory import MemoryPlan
 from luban.runtime.arena import Arena
@@ -64,7 +65,7 @@ class Executor:
         self._free: list[_Runner] = []
         self._fast: FastCall | None = None
         self._lock = threading.Lock()
-        self.output_memory = OutputMemory()
+        self.output_memory: OutputMemory | WeightMemory = OutputMemory()
 
     def _analyse(self) -> None:
         """Find each stage's symbols, and the results that must outlive it."""

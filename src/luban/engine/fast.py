@@ -16,6 +16,7 @@ import numpy as np
 from luban.core.types import TensorType
 from luban.engine.output_memory import OutputMemory
 from luban.engine.steps import Program, Value
+from luban.engine.weight_memory import WeightMemory
 from luban.native.call import DECLINED, ArrayParameter, bind_arrays
 from luban.native.pool import default_pool
 
@@ -35,7 +36,7 @@ class FastCall:
     def __init__(
         self,
         owner: object,
-        memory: OutputMemory,
+        memory: OutputMemory | WeightMemory,
         table: int,
         inputs: Sequence[ArrayParameter],
         outputs: Sequence[ArrayParameter],
@@ -81,7 +82,7 @@ def fast_call(
     inputs: Sequence[Any],
     results: Sequence[Any],
     owner: object,
-    memory: OutputMemory,
+    memory: OutputMemory | WeightMemory,
     table: int,
     places: Mapping[Value, Sequence[tuple[int, int]]],
 ) -> FastCall | None:

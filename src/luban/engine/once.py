@@ -17,6 +17,7 @@ from luban.engine.kernels import Kernels
 from luban.engine.mapped import mapped_files, release_pages
 from luban.engine.program import Program, build_program
 from luban.engine.steps import SubRunner
+from luban.engine.weight_memory import WeightMemory
 from luban.graph.ops.data import Constant
 from luban.ir.node import Graph, Node
 from luban.native.draft import Draft
@@ -54,12 +55,14 @@ def fill_once(
     draft = start_draft(room.size_bytes)
     _align(programs, unaligned, room, draft)
     maps = mapped_files(n.op.value.array for n in prepared.nodes() if isinstance(n.op, Constant))
+    memory = WeightMemory()
     found: list[Array] = []
     for part in _parts(prepared):
         release_pages(maps)
         program = build_program(part, kernels.linked, kernels.declined)
         _align([program], _unaligned([program]), room, None)
         executor = Executor(program, num_threads, run_sub_graph)
+        executor.output_memory = memory
         places = [room.place(draft, result) for result in part.results]
         found += executor.run([], out=places)
         executor.release()  # also of aligned copies of its constants

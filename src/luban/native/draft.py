@@ -17,6 +17,7 @@ import numpy as np
 from luban.native.cache import Cache
 from luban.native.entry import HEADER_BYTES, header, new_temporary, paced
 from luban.native.image import make_read_only
+from luban.native.pages import prefer_large_pages
 
 __all__ = ["Draft", "start_draft"]
 
@@ -39,6 +40,7 @@ class Draft:
             self.discard()
             raise
         self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
+        prefer_large_pages(self._map, self.memory.ctypes.data, 0, self.memory.nbytes)
         self.memory = self.memory[HEADER_BYTES:]
 
     def release(self) -> None:

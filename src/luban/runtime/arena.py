@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import mmap
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from luban.core.errors import LubanError
+from luban.native.pages import NORESERVE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,9 +18,6 @@ __all__ = ["Arena"]
 # Address space is free on 64-bit systems; pages come with the first touch.
 _RESERVED_BYTES: Final = 1 << 36
 _PAGE: Final = mmap.PAGESIZE
-# Without it the range counts as promised memory, and a fork, which promises it again, fails.
-# Python's mmap module names it from 3.12 on; this is Linux' value on x86-64 and 64-bit Arm.
-_NORESERVE: Final[int] = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class Arena:
@@ -31,7 +28,7 @@ class Arena:
     """
 
     def __init__(self, reserved_bytes: int = _RESERVED_BYTES) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
         while True:
             try:
                 self._map = mmap.mmap(-1, reserved_bytes, flags=flags)
