@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from luban.core.errors import LubanError
-from luban.native.pages import NORESERVE
+from luban.native.pages import NORESERVE, prefer_large_pages
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,6 +44,7 @@ class Arena:
         self.address: int = self._bytes.ctypes.data
         self.capacity_bytes = reserved_bytes
         self.used_bytes = 0
+        self._large = 0  # up to here large pages are asked for
 
     def require(self, size_bytes: int) -> None:
         """State that `size_bytes` will be used. Raises LubanError beyond the reserved range."""
@@ -53,7 +54,9 @@ class Arena:
                 f"the arena has {self.capacity_bytes >> 20} MiB",
                 hint="use a smaller batch or smaller inputs",
             )
-        self.used_bytes = max(self.used_bytes, size_bytes)
+        if size_bytes > self.used_bytes:
+            self.used_bytes = size_bytes
+            self._large = prefer_large_pages(self._map, self.address, self._large, size_bytes)
 
     def view(self, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
         """The bytes at `offset` as an array; it shares memory with the arena."""
