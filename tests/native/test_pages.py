@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from luban.runtime.arena import Arena
 from luban.native.pages import LARGE_PAGE, prefer_large_pages
+from luban.runtime.arena import Arena
 
 
 class Asked:
