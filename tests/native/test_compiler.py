@@ -92,6 +92,16 @@ def test_without_texts_nothing_is_started() -> None:
     assert compiler._current.process is None
 
 
+def test_what_was_begun_is_compiled_once() -> None:
+    compiler.begin(text(1), host_target())
+    number = running()._begun[text(1), host_target()]
+    expected = compile_object(text(1), host_target())
+    assert compile_many([text(2), text(1)], host_target())[1] == expected
+    assert not running()._begun
+    assert number not in running()._answered  # it was taken
+    assert compile_many([text(1)], host_target()) == [expected]
+
+
 def test_text_that_llvm_refuses_is_our_bug_and_shows_the_line() -> None:
     wrong = text(1).replace("add i64", "ad i64")
     with pytest.raises(InternalError, match="line 2: %y = ad i64 %x, 1") as error:

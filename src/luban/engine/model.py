@@ -29,6 +29,7 @@ from luban.engine.artifact import artifact_key, read_artifact
 from luban.engine.executor import Executor
 from luban.graph.bind import bind_inputs
 from luban.native.cache import default_cache
+from luban.native.call import begin_runtime
 from luban.native.host import is_known
 from luban.native.target import default_target, host_target, named_target
 
@@ -355,6 +356,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
         made = Model(compilation.compiled.executor, recompile, name=name)
         made._compilation = compilation
         return made
+    begin_runtime()
     writer = import_module("luban.engine.artifact_writer").ArtifactWriter(key, stored)
     try:
         compilation = recompile(writer.start_draft)

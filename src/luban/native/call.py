@@ -20,8 +20,9 @@ import numpy as np
 from luban.native import call_code, pool_code
 from luban.native.cache import default_cache
 from luban.native.link import Library
-from luban.native.objects import library_of
-from luban.native.pool import Pool, pool_library
+from luban.native.objects import begin_library, library_of
+from luban.native.pool import HAS_FUTEX, Pool, pool_library
+from luban.native.target import host_target
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,6 +32,7 @@ __all__ = [
     "ArrayParameter",
     "bind_arrays",
     "bind_arrays_in_python",
+    "begin_runtime",
     "bind_replay",
     "why_no_builtins",
 ]
@@ -192,6 +194,15 @@ def why_no_builtins() -> str | None:
         and read(call_code.ARRAY_FLAGS, ctypes.c_int32) == sample.flags.num
     )
     return None if layout_holds else f"numpy {np.__version__} lays out its arrays in another way"
+
+
+def begin_runtime() -> None:
+    """Have what every first call needs compiled while other work goes on, if it is not cached."""
+    if pool_library.cache_info().currsize:
+        return
+    begin_library(pool_code.pool_text(host_target(), HAS_FUTEX), default_cache())
+    if why_no_builtins() is None:
+        begin_library(call_code.call_text(pool_code.REFUSED_BUSY), default_cache())
 
 
 @functools.cache

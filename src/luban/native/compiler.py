@@ -7,6 +7,7 @@ interpreter's lock.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import warnings
@@ -28,7 +29,7 @@ from luban.native.threads import available_threads
 if TYPE_CHECKING:
     from luban.native.target import Target
 
-__all__ = ["ask_for_host", "compile_many", "start", "why_in_this_process"]
+__all__ = ["ask_for_host", "begin", "compile_many", "start", "why_in_this_process"]
 
 
 class _Current:
@@ -53,6 +54,14 @@ def why_in_this_process() -> str | None:
 def start() -> None:
     """Start the compile process now if there is none: it comes up while other work goes on."""
     _running()
+
+
+def begin(ir_text: str, target: Target) -> None:
+    """Begin to compile what `compile_many` will be asked for soon, if that needs no waiting."""
+    process = _running()
+    if process is not None:
+        with contextlib.suppress(EndedIdleError, NotStartedError):  # it will be sent again
+            process.begin(ir_text, target)
 
 
 def _running() -> CompileProcess | None:

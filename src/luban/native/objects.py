@@ -15,7 +15,7 @@ from luban.native.host import host
 from luban.native.link import Library, image_of, keep_image, kept_image, link, load_library
 from luban.native.target import Target, host_target
 
-__all__ = ["library_of", "object_key", "objects_of"]
+__all__ = ["begin_library", "library_of", "object_key", "objects_of"]
 
 
 def object_key(ir_text: str, target: Target) -> str:
@@ -62,6 +62,14 @@ def objects_of(ir_texts: Iterable[str], target: Target, cache: Cache) -> list[by
             found[key] = data
             cache.put("objects", key, data)
     return [found[key] for key in keys]
+
+
+def begin_library(ir_text: str, cache: Cache) -> None:
+    """Have a text compiled while other work goes on, if `library_of` will not find it compiled."""
+    target = host_target()
+    key = object_key(ir_text, target)
+    if kept_image(cache, key) is None and cache.get("objects", key) is None:
+        import_module("luban.native.compiler").begin(ir_text, target)
 
 
 def library_of(

@@ -28,7 +28,7 @@ from luban.native.link import Library
 from luban.native.objects import library_of
 from luban.native.target import host_target
 
-__all__ = ["MAX_THREADS", "Pool", "default_pool", "pool_library"]
+__all__ = ["HAS_FUTEX", "MAX_THREADS", "Pool", "default_pool", "pool_library"]
 
 MAX_THREADS = 1024
 
@@ -40,7 +40,7 @@ _pool_numbers = itertools.count(1)
 _contexts: list[Any] = []
 
 
-_HAS_FUTEX = sys.platform.startswith("linux")
+HAS_FUTEX = sys.platform.startswith("linux")
 
 
 def _address_of(function: Any) -> int:
@@ -72,7 +72,7 @@ class Pool:
     """
 
     def __init__(self, *, spin_looks: int = _SPIN_LOOKS, futex: bool | None = None) -> None:
-        self.futex: bool = _HAS_FUTEX if futex is None else futex
+        self.futex: bool = HAS_FUTEX if futex is None else futex
         library = pool_library(self.futex)
         memory = np.zeros(pool_code.CONTEXT_BYTES + 64, np.uint8)
         start = -memory.ctypes.data % 64

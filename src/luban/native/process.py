@@ -103,6 +103,7 @@ class CompileProcess:
         self._targets: dict[Target, int] = {}
         self._sending = threading.Lock()
         self._news = threading.Condition()
+        self._begun: dict[tuple[str, Target], int] = {}
         self._texts: dict[int, str] = {}  # sent, not yet answered
         self._answered: dict[int, Message] = {}
         self._collecting = False  # a thread is reading an answer
@@ -120,9 +121,17 @@ class CompileProcess:
         """Whether it answers no more."""
         return self._ended or self._process.returncode is not None
 
+    def begin(self, ir_text: str, target: Target) -> None:
+        """Begin to compile a text that somebody will submit later. Raises EndedIdleError."""
+        number = self.submit(ir_text, target)
+        with self._sending:
+            self._begun[ir_text, target] = number
+
     def submit(self, ir_text: str, target: Target) -> int:
         """Begin to compile a text; the number to give to `result`. Raises EndedIdleError."""
         with self._sending:
+            if (ir_text, target) in self._begun:
+                return self._begun.pop((ir_text, target))
             if target not in self._targets:
                 number = self._targets[target] = len(self._targets)
                 self._send({"do": "target", "number": number, "target": asdict(target)})
