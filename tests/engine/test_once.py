@@ -1,7 +1,9 @@
 """Packed weights: computed in bounded memory, in the cache's own file, the same values."""
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,44 @@ def test_constants_lie_in_the_cache_and_are_read_only(tmp_path: Path) -> None:
     assert not any(array.flags.writeable for array in constants if array.nbytes > 4096)
     (entry,) = default_cache().directory.glob("packed/*/*")
     assert entry.stat().st_size >= 2 * 256 * 256 * 4
+
+
+def test_first_loads_at_the_same_time_do_not_disturb_one_another(tmp_path: Path) -> None:
+    model = chain(256, 3)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    x = np.ones((2, 256), np.float32)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: luban.load(path)(x)["y"], range(8)))
+    assert all(np.array_equal(found, answers[0]) for found in answers)
+    np.testing.assert_allclose(answers[0], answer(model, x), rtol=1e-4, atol=1e-9)
+    assert luban.load(path).from_cache
+    assert len(list(default_cache().directory.glob("packed/*/*"))) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_reads_the_weights_of_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(chain(256, 2), path)
+    script = (
+        "import os, numpy, luban\n"
+        f"model = luban.load({str(path)!r}, threads=1)\n"
+        "x = numpy.ones((2, 256), numpy.float32)\n"
+        "expected = model(x)['y']\n"
+        "pid = os.fork()\n"
+        "same = numpy.array_equal(model(x)['y'], expected)\n"
+        "if pid == 0: os._exit(0 if same else 1)\n"
+        "print(same, os.waitpid(pid, 0)[1])\n"
+    )
+    source = str(Path(luban.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=child_environment({"PYTHONPATH": source, "LUBAN_CACHE_DIR": str(tmp_path / "cache")}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True 0\n"
 
 
 def test_a_failed_compile_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
