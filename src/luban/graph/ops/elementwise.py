@@ -43,7 +43,10 @@ class ElementwiseOp(Op):
 def _define(
     rows: dict[str, tuple[frozenset[str], str]], arity: int, gives_bool: bool = False
 ) -> dict[str, type[ElementwiseOp]]:
-    """One dataclass per row: they differ in nothing but name, accepted kinds and meaning."""
+    """One class per row: they differ in nothing but name, accepted kinds and meaning.
+
+    They have no fields, so the methods of their base, a dataclass, are theirs as they are.
+    """
     made: dict[str, type[ElementwiseOp]] = {}
     for name, (kinds, doc) in rows.items():
         class_name = "".join(part.capitalize() for part in name.split("_"))
@@ -56,7 +59,7 @@ def _define(
             "kinds": kinds,
             "gives_bool": gives_bool,
         }
-        made[name] = dataclass(frozen=True)(type(class_name, (ElementwiseOp,), body))
+        made[name] = type(class_name, (ElementwiseOp,), body)
         globals()[class_name] = made[name]  # an artifact's pickle looks classes up by name
     return made
 
