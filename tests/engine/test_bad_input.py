@@ -255,7 +255,13 @@ def _small_files() -> None:
 def _luban(cache: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "luban.cli.main", *arguments],
-        env=child_environment({"LUBAN_CACHE_DIR": str(cache), "PYTHONPATH": SOURCE}),
+        env=child_environment(
+            {
+                "LUBAN_CACHE_DIR": str(cache),
+                "PYTHONPATH": SOURCE,
+                "PYTHONDONTWRITEBYTECODE": "1",  # Python would keep the halves of what it writes
+            }
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
