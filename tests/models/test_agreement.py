@@ -104,14 +104,13 @@ def test_speech_is_finite_and_whole_frames_of_about_the_reference_length(cache: 
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    reason="3.4 times as loud at 50 tokens, where the reference under weights moved by 1e-7 stays "
-    "between 0.29 and 0.48 by standard deviation: the cause is not found (docs/status.md)",
-)
 def test_speech_is_as_loud_as_the_reference(cache: Path) -> None:
+    """It was 3.4 times as loud: the STFT left a sign on imaginary parts that are 0 (test_signal).
+
+    Measured 1.33; the reference itself moves by a factor of 1.7 under weights moved by 1e-7.
+    """
     ours, theirs = _speech()
-    assert 0.3 < ours.std() / theirs.std() < 3.0
+    assert 0.5 < ours.std() / theirs.std() < 2.0
 
 
 def _speech() -> tuple[Any, Any]:

@@ -71,3 +71,24 @@ def test_short_time_transform(known: tuple[int, ...]) -> None:
     compare("STFT", [signal, np.int64(8), None, np.int64(16)], opset=17, known=known, atol=1e-4)
     two_sided = [signal, np.int64(5), normal(16), np.int64(16)]
     compare("STFT", two_sided, opset=17, known=known, onesided=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [10, 20, 64, 66, 96, 200])
+def test_the_ends_of_a_real_spectrum_have_no_imaginary_part(count: int) -> None:
+    """A sign there decides the phase, 180 degrees or -180: Kokoro spoke 3.4 times as loud."""
+    x = normal(3, count, 1) + 1
+    (half,) = run("DFT", [x], opset=20, onesided=1)
+    assert not half[:, [0, -1], 1].any()
+    assert half[:, 1:-1, 1].all()
+    signal = normal(1, 4 * count, 1)
+    inputs = [signal, np.int64(3), np.hanning(count).astype(np.float32), np.int64(count)]
+    (frames,) = run("STFT", inputs, opset=17, known=(1, 3))
+    assert not frames[:, :, [0, -1], 1].any()
+
+
+def test_the_last_frequency_of_an_odd_length_keeps_its_imaginary_part() -> None:
+    x = normal(3, 75, 1)
+    (half,) = run("DFT", [x], opset=20, onesided=1)
+    assert not half[:, 0, 1].any()
+    assert half[:, 1:, 1].all()
+    np.testing.assert_allclose(half, pairs(np.fft.rfft(x[..., 0], axis=1)), atol=1e-5)

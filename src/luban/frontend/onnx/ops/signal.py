@@ -63,6 +63,8 @@ def _dft(ctx: NodeContext, x: Node, length: Node | None, axis: int) -> Node:
     if one_sided and not inverse:
         kept = count // 2 + 1
         real, imaginary = (_resized(part, kept) for part in (real, imaginary))
+        if x.tensor.shape[-1] != 2:
+            imaginary = _real_ends(imaginary, count)
     parts = [real] if both else [real, imaginary]
     return _placed(parts, axis)
 
@@ -84,6 +86,19 @@ def _resized(x: Node, count: int) -> Node:
         return build.slice_axis(x, axis, 0, count)
     zeros = [0] * x.tensor.rank
     return build.pad(x, zeros, [*zeros[:-1], count - given], 0)
+
+
+def _real_ends(imaginary: Node, count: int) -> Node:
+    """The imaginary parts of a real signal's one-sided spectrum: the first, and of an even count
+    the last, are exactly 0. A transform done in rounds leaves rounding errors with a sign there.
+    """
+    if _divisor(count) == 1:
+        return imaginary
+    axis = imaginary.tensor.rank - 1
+    last = 1 - count % 2
+    kept = build.slice_axis(imaginary, axis, 1, count // 2 - last)
+    zeros = [0] * axis
+    return build.pad(kept, [*zeros, 1], [*zeros, last], 0)
 
 
 def _mirrored(real: Node, imaginary: Node, count: int) -> Complex:
@@ -125,8 +140,7 @@ def transform(real: Node, imaginary: Node, *, inverse: bool) -> Complex:
         build.transpose(build.reshape(p, (*outer, first, second)), order) for p in (real, imaginary)
     ]
     inner = transform(split[0], split[1], inverse=inverse)
-    angle = _angles(second, first, count, inverse=inverse)
-    rotated = _times(inner, np.cos(angle), np.sin(angle))
+    rotated = _times(inner, *_roots(second, first, count, inverse=inverse))
     swapped = [build.transpose(p, order) for p in rotated]
     done = transform(swapped[0], swapped[1], inverse=inverse)
     # [.., k1 in first, k2 in second] stands for frequency k2 * first + k1.
@@ -141,9 +155,22 @@ def _divisor(count: int) -> int:
     return max((d for d in range(2, _LARGEST_MATRIX + 1) if count % d == 0), default=1)
 
 
-def _angles(rows: int, columns: int, count: int, *, inverse: bool) -> Array:
+def _roots(rows: int, columns: int, count: int, *, inverse: bool) -> tuple[Array, Array]:
+    """Cosine and sine of 2 pi r c / count (minus that if not inverse), exact at quarter turns.
+
+    The angle is reduced to an eighth of a turn in integers: what is 0, 1 or -1 is just that, and
+    what cancels in exact arithmetic cancels here. `np.sin(np.pi)` is 1.2e-16, which has a sign:
+    the imaginary part of the highest frequency of a real signal must not have one.
+    """
     turns = np.outer(np.arange(rows), np.arange(columns)) % count
-    return (2 if inverse else -2) * np.pi / count * turns
+    quarter, rest = np.divmod(4 * turns, count)
+    beyond = 2 * rest > count
+    angle = np.pi / 2 * np.where(beyond, count - rest, rest) / count
+    near, far = np.cos(angle), np.sin(angle)
+    x, y = np.where(beyond, far, near), np.where(beyond, near, far)
+    cosine = np.choose(quarter, [x, -y, -x, y])
+    sine = np.choose(quarter, [y, x, -y, -x])
+    return cosine, sine if inverse else -sine
 
 
 def _times(x: Complex, cosine: Array, sine: Array) -> Complex:
@@ -156,8 +183,8 @@ def _times(x: Complex, cosine: Array, sine: Array) -> Complex:
 
 
 def _by_matrix(real: Node, imaginary: Node, count: int, *, inverse: bool) -> Complex:
-    angle = _angles(count, count, count, inverse=inverse)
-    cosine, sine = (build.constant(f(angle), real.tensor.dtype) for f in (np.cos, np.sin))
+    roots = _roots(count, count, count, inverse=inverse)
+    cosine, sine = (build.constant(part, real.tensor.dtype) for part in roots)
     return (
         build.subtract(build.matmul(real, cosine), build.matmul(imaginary, sine)),
         build.add(build.matmul(real, sine), build.matmul(imaginary, cosine)),
@@ -205,4 +232,5 @@ def stft(
     real, imaginary = transform(parts[0], parts[1] if len(parts) > 1 else zero, inverse=False)
     if ctx.int("onesided", 1) and len(parts) == 1:
         real, imaginary = (_resized(part, count // 2 + 1) for part in (real, imaginary))
+        imaginary = _real_ends(imaginary, count)
     return build.concatenate([build.expand_dims(p, [3]) for p in (real, imaginary)], 3)
