@@ -203,6 +203,26 @@ def test_onnx_runtime_passes_on_a_small_model() -> None:
     assert [layer.name for layer in found.layers] == ["product", "warm", "y"]
 
 
+def test_another_runtime_gets_weights_that_lie_outside(tmp_path: Path) -> None:
+    """Large weights of a file, and external ones, are not in the model that the front end keeps."""
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+        "large",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 64])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    opset = [helper.make_opsetid("", 20)]
+    large = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    inside, outside = tmp_path / "inside.onnx", tmp_path / "outside.onnx"
+    onnx.save(large, inside)
+    onnx.save(large, outside, save_as_external_data=True, location="w.bin")
+    for path in (inside, outside):
+        found = check(path, runtime="onnxruntime")
+        assert found.ok, found
+
+
 def run_wrong(bad: str) -> Callable[..., list[Any]]:
     def run(content: bytes, names: Any, inputs: Any) -> list[Any]:
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])

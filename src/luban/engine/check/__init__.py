@@ -242,7 +242,7 @@ def _other(
     named = dict(zip(graph.parameter_names, values, strict=True))
     shown = {name: str(type_of_array(x)) for name, x in named.items()}
     result = CheckReport(imported.source, runtime, shown)
-    proto = load_model(model).model
+    proto = load_model(model).whole()
     result.layers, result.outputs, result.finding, result.notes = check_runtime(
         runtime, imported, proto, named
     )

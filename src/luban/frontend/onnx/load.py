@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.STRING: DTYPES["str"],
 }
 _MAPPED_BYTES = 1 << 20
+_LARGEST_FILE_BYTES = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; the graph needs some
 _PACKED_BITS = {"i2": 2, "u2": 2, "i4": 4, "u4": 4, "f4e2m1": 4, "f6e2m3": 6, "f6e3m2": 6}
 
 
@@ -108,6 +110,28 @@ class Source:
         except (ValueError, TypeError) as error:
             raise ModelError(f"{self.name}: {label} cannot be read: {error}") from error
         return _strings(array) if element.kind == "string" else array.astype(element.numpy)
+
+    def whole(self) -> onnx.ModelProto:
+        """The model with every tensor's bytes inside it, as another program can read it.
+
+        Raises ModelError if a tensor's data cannot be read or the model is too large for one file.
+        """
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.model)
+        total = 0
+        for tensor in _external_tensors(copy.graph):
+            content = self._external_bytes(tensor, f"tensor {tensor.name!r}")
+            total += len(content)
+            if total > _LARGEST_FILE_BYTES:
+                raise ModelError(
+                    f"{self.name}: its weights are more than {_LARGEST_FILE_BYTES >> 20} MiB, "
+                    "the most that fits into one ONNX file without external data",
+                    hint="check a part of the model, or check Luban itself, which maps weights",
+                )
+            tensor.raw_data = content.tobytes()
+            tensor.ClearField("external_data")
+            tensor.data_location = TensorProto.DEFAULT
+        return copy
 
     def dense(self, sparse: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
         """A sparse tensor with its zeros. Raises ModelError for places outside its shape."""
@@ -227,6 +251,17 @@ def _strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     result = np.empty(len(texts), object)
     result[:] = texts
     return result.reshape(array.shape)
+
+
+def _external_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Tensors whose bytes lie elsewhere, those of nodes and of their sub-graphs too."""
+    found = [*graph.initializer]
+    for node in graph.node:
+        for attribute in node.attribute:
+            found += [attribute.t, *attribute.tensors]
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _external_tensors(inner)
+    yield from (t for t in found if t.data_location == TensorProto.EXTERNAL)
 
 
 def load_model(
