@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -149,6 +150,31 @@ def test_explain_shows_vetoes_and_host_steps(
     assert "find" in place
     shown = text(capsys, "explain", str(path))
     assert "host steps\n----------\noperator" in shown
+
+
+def test_explain_shows_what_the_front_end_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An If whose branches differ in their number of axes is compiled for one of them."""
+    text_form = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    main (float[n, 3] x) => (float[3] y) {
+      one = Constant<value_int = 1>()
+      zero = Constant<value_int = 0>()
+      axes = Constant<value_ints = [0]>()
+      shape = Shape(x)
+      rows = Gather(shape, zero)
+      single = Equal(rows, one)
+      y = If(single) <
+        then_branch = a () => (s) { s = Squeeze(x, axes) },
+        else_branch = b () => (t) { t = Identity(x) }
+      >
+    }
+    """
+    path = str(saved(onnx.parser.parse_model(text_form), tmp_path))
+    (assumed,) = document(capsys, "explain", path)["assumptions"]
+    assert "compiled for then_branch, which gives f32[3]" in assumed
+    assert f"\nassumed: {assumed}\n" in text(capsys, "explain", path)
 
 
 def test_explain_as_text_has_every_section(capsys: pytest.CaptureFixture[str]) -> None:

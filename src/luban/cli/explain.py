@@ -32,7 +32,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     model = compiled_model(arguments, cache=False)
     with progress():
-        found = explain(model.compiled, sizes_of(arguments.size))
+        assumptions = model.imported.assumptions if model.imported is not None else ()
+        found = explain(model.compiled, sizes_of(arguments.size), assumptions)
     emit(found.to_json(), arguments.json, lambda: _text(found, arguments.declined))
     return 0
 
@@ -41,6 +42,8 @@ def _text(found: Explanation, declined_only: bool) -> Iterator[str]:
     yield f"{found.model} for {found.target}, {found.threads} threads"
     if found.vetoed:
         yield f"left out: {', '.join(found.vetoed)}"
+    for assumption in found.assumptions:
+        yield f"assumed: {assumption}"
     yield from _decisions(found, declined_only)
     if declined_only:
         return

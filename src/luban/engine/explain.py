@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -77,14 +77,22 @@ class Explanation:
     memory: tuple[MemoryLine, ...]
     constant_bytes: int
     prepared_bytes: int  # computed once, at load
+    assumptions: tuple[str, ...] = ()  # what runs must keep to: they fail otherwise
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain data."""
         return asdict(self)
 
 
-def explain(compiled: Compiled, sizes: Mapping[str, int] | None = None) -> Explanation:
-    """Explain a compiled model, with bytes for certain sizes of its symbols (see choose_sizes)."""
+def explain(
+    compiled: Compiled,
+    sizes: Mapping[str, int] | None = None,
+    assumptions: Sequence[str] = (),
+) -> Explanation:
+    """Explain a compiled model, with bytes for certain sizes of its symbols (see choose_sizes).
+
+    assumptions  those of the front end, which the compiler does not know
+    """
     executor = compiled.executor
     program = executor.program
     chosen = choose_sizes(list(zip(program.input_names, program.inputs, strict=True)), sizes)
@@ -116,6 +124,7 @@ def explain(compiled: Compiled, sizes: Mapping[str, int] | None = None) -> Expla
         tuple(_memory(executor, chosen)),
         sum(_constant_bytes(v) for v in constants.values() if v.origin == "constant"),
         sum(_constant_bytes(v) for v in constants.values() if v.origin == "once"),
+        tuple(assumptions),
     )
 
 
