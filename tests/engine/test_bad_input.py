@@ -16,7 +16,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import luban
-from luban.core.errors import InputError, LubanError, LubanWarning, ModelError, UnsupportedError
+from luban.core.errors import (
+    InputError,
+    LubanError,
+    LubanWarning,
+    ModelError,
+    OptionError,
+    UnsupportedError,
+)
 from luban.core.settings import child_environment
 from luban.native.cache import Cache
 from tests.engine.models import DATA, INT64, affine, affine_answer, model_of, saved, value
@@ -48,6 +55,18 @@ def test_what_is_no_model_at_all(source: Any) -> None:
 def test_sizes_that_cannot_be(size: Any) -> None:
     with pytest.raises(InputError, match="expected a name or a whole number from 0 to"):
         luban.compile(affine(), shapes={"x": [size, 8]})
+
+
+@pytest.mark.parametrize("shape", [5, "n", {2, 8}])
+def test_a_shape_that_is_no_list(tmp_path: Path, shape: Any) -> None:
+    for source in (affine(), saved(affine(), tmp_path)):
+        with pytest.raises(InputError, match=r"input 'x': the shape .* expected a list of sizes"):
+            luban.compile(source, shapes={"x": shape})
+
+
+def test_passes_given_as_one_text() -> None:
+    with pytest.raises(OptionError, match="without='fuse' is one text, expected a list of names"):
+        luban.compile(affine(), without="fuse")
 
 
 def test_an_absurd_size_in_a_file() -> None:

@@ -44,6 +44,14 @@ def test_an_unknown_output_is_refused(session: luban.InferenceSession) -> None:
         session.run(["y", "z"], {"x": X})
 
 
+@pytest.mark.parametrize("feeds", [None, [X], X])
+def test_feeds_that_are_no_mapping_are_refused(session: luban.InferenceSession, feeds: Any) -> None:
+    with pytest.raises(InputError, match=r"input_feed is a \w+, expected a dict of arrays by name"):
+        session.run(None, feeds)
+    with pytest.raises(InputError, match="input_feed is a"):
+        session.run_async(None, feeds, print)
+
+
 def test_inputs_and_outputs_are_described(session: luban.InferenceSession) -> None:
     (given,) = session.get_inputs()
     assert (given.name, given.shape, given.type) == ("x", ["batch", 8], "tensor(float)")

@@ -20,7 +20,7 @@ import pickle
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -155,8 +155,13 @@ def artifact_key(
             content, name = file_digest(Path(source), stored), Path(source).name
         except (OSError, ValueError):  # ValueError: a zero byte in the path
             return None
-    options = (sorted(set(without)), sorted((n, tuple(s)) for n, s in shapes.items()))
+    options = (sorted(set(without)), sorted((n, _plain(s)) for n, s in shapes.items()))
     return _digest(content, name, options, target, knowledge_digest(), _versions())
+
+
+def _plain(sizes: object) -> object:
+    """Sizes as the key holds them; what is no list is for the front end to refuse."""
+    return tuple(sizes) if isinstance(sizes, Iterable) else sizes
 
 
 def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor | None:

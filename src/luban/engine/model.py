@@ -333,6 +333,11 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
             "cannot run its code",
             hint="leave the target out; luban doctor shows this machine's features",
         )
+    if isinstance(without, str):
+        raise OptionError(
+            f"without={without!r} is one text, expected a list of names of passes",
+            hint=f"write without=[{without!r}]",
+        )
     given = dict(shapes or {})
     stored = default_cache()
     name = Path(model).name if isinstance(model, str | os.PathLike) else ""

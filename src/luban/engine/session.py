@@ -176,7 +176,7 @@ class InferenceSession:
         Raises InputError for names, dtypes or shapes that do not fit.
         """
         del run_options
-        outputs = self._model(dict(input_feed))
+        outputs = self._model(self._feeds(input_feed))
         if not output_names:  # a name may come twice
             return [outputs[info.name] for info in self._model.outputs]
         if unknown := [name for name in output_names if name not in outputs]:
@@ -196,7 +196,7 @@ class InferenceSession:
     ) -> None:
         """Run on another thread, then call `callback(results, user_data, error_text)`."""
         del run_options
-        future: Future[dict[str, Any]] = self._model.run_async(dict(input_feed))
+        future: Future[dict[str, Any]] = self._model.run_async(self._feeds(input_feed))
 
         def done(finished: Future[dict[str, Any]]) -> None:
             error = finished.exception()
@@ -207,6 +207,17 @@ class InferenceSession:
             callback([outputs[name] for name in output_names or outputs], user_data, "")
 
         future.add_done_callback(done)
+
+    def _feeds(self, given: object) -> dict[str, Any]:
+        """The inputs by name. Raises InputError if they are no mapping."""
+        if not isinstance(given, Mapping):
+            names = ", ".join(info.name for info in self._model.inputs)
+            raise InputError(
+                f"{self._model.name}: input_feed is a {type(given).__name__}, "
+                "expected a dict of arrays by name",
+                hint=f"inputs: {names}",
+            )
+        return dict(given)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs in order."""

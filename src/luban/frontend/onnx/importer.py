@@ -199,6 +199,11 @@ class Importer:
         proto = value.type
         if sizes is None:
             return type_of(proto, value.name, self.names)
+        if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+            raise InputError(
+                f"input {value.name!r}: the shape {sizes!r} is a {type(sizes).__name__}, "
+                "expected a list of sizes"
+            )
         if not proto.tensor_type.HasField("shape"):
             element = element_type(proto.tensor_type.elem_type)
             declared: Type = TensorType(element, tuple(symbol(f"a{i}") for i in range(len(sizes))))
