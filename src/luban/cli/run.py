@@ -88,7 +88,7 @@ def _save(path: str, outputs: dict[str, Any]) -> None:
 
     import numpy as np
 
-    from luban.cli.files import written_whole
+    from luban.core.files import written_whole
 
     arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
     with written_whole(Path(path)) as file:

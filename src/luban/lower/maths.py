@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from luban.core.dtypes import DType
+from luban.graph.ops.elementwise import TRANSCENDENTAL
 from luban.lower.trace import Declined
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
@@ -72,33 +73,7 @@ _COMPARE: dict[str, Predicate] = {
     "greater": "gt",
     "greater_equal": "ge",
 }
-HEAVY = frozenset(
-    [
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "logistic",
-        "power",
-        "atan2",
-        "divide",
-        "remainder",
-        "floor_mod",
-    ]
-)
+HEAVY = TRANSCENDENTAL | {"divide", "remainder", "floor_mod"}
 
 
 def check(name: str, operands: tuple[DType, ...]) -> None:

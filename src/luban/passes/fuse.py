@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from luban.core.dims import Shape
+from luban.graph.ops.elementwise import TRANSCENDENTAL
 from luban.graph.ops.packed import PackPanels
 from luban.graph.ops.reduce import ArgReduce, Cumulative, Reduce
 from luban.graph.ops.structure import (
@@ -46,30 +47,6 @@ __all__ = ["Decision", "fuse"]
 
 
 _MAX_MEMBERS = 64  # a body stays readable, and its registers countable
-_EXPENSIVE = frozenset(
-    [
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "logistic",
-        "power",
-        "atan2",
-    ]
-)
 
 
 @dataclass(slots=True)
@@ -233,7 +210,7 @@ class _Fuser:
             repeated = target.kind == "rows" and sum(
                 isinstance(m.op, (Reduce, ArgReduce)) for m in target.members
             )
-            if repeated and any(m.op.name in _EXPENSIVE for m in cluster.members):
+            if repeated and any(m.op.name in TRANSCENDENTAL for m in cluster.members):
                 first = next(iter(cluster.members))
                 why = "its maths would be repeated for every reduction of the kernel that uses it"
                 self.decisions.append(Decision(first, False, why))
@@ -251,7 +228,7 @@ class _Fuser:
         used_by = users(order)
         position = {n: i for i, n in enumerate(order)}
         for cluster in reversed(self.clusters):
-            cheap = not any(m.op.name in _EXPENSIVE for m in cluster.members)
+            cheap = not any(m.op.name in TRANSCENDENTAL for m in cluster.members)
             plain = all(isinstance(m.op, ELEMENTWISE) for m in cluster.members)
             if cluster.kind != "loop" or not cluster.members or not cheap or not plain:
                 continue

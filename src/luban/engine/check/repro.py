@@ -11,7 +11,6 @@ import io
 import json
 import os
 import platform
-import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import ml_dtypes  # noqa: F401 - registers the names of its dtypes
 import numpy as np
 
 from luban import __version__
-from luban.core.errors import LubanError
+from luban.core.files import written_whole
 from luban.graph.parse import parse_graph
 from luban.graph.text import print_graph
 from luban.ir.node import Graph
@@ -59,9 +58,9 @@ def write_repro(
     title: str,
     command: str,
 ) -> None:
-    """Write the script: first under a temporary name, then renamed, so it is whole or not there.
+    """Write the script: it is whole or not there.
 
-    Raises LubanError if it cannot be written.
+    Raises OptionError if it cannot be written.
     """
     printed = print_graph(graph)
     arrays = {f"input_{i}": np.asarray(x) for i, x in enumerate(inputs)}
@@ -78,20 +77,8 @@ def write_repro(
         graph=printed.text,
         data=_quoted(_packed(arrays)),
     )
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=".repro-", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise LubanError(
-            f"the repro {target} cannot be written: {error.strerror or error}",
-            hint="name a folder that exists and that you may write to",
-        ) from error
+    with written_whole(target) as file:
+        file.write(text.encode())
 
 
 def _packed(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:

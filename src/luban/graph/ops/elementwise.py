@@ -14,7 +14,17 @@ from luban.core.types import TensorType, Type
 from luban.graph.infer import same_shape, tensor_operand, tensor_operands
 from luban.ir.node import Op
 
-__all__ = ["OPS", "BINARY", "COMPARE", "UNARY", "Bitcast", "Cast", "ElementwiseOp", "Select"]
+__all__ = [
+    "OPS",
+    "BINARY",
+    "COMPARE",
+    "TRANSCENDENTAL",
+    "UNARY",
+    "Bitcast",
+    "Cast",
+    "ElementwiseOp",
+    "Select",
+]
 
 _FLOAT = frozenset({"float"})
 _INTEGER = frozenset({"int", "uint"})
@@ -200,6 +210,32 @@ class Bitcast(Op):
             )
         return TensorType(self.dtype, given.shape)
 
+
+TRANSCENDENTAL = frozenset(
+    [
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "logistic",
+        "power",
+        "atan2",
+    ]
+)
+"""Primitives that cost many instructions an element: not to be computed twice."""
 
 OPS: tuple[type[Op], ...] = (
     *UNARY.values(),
