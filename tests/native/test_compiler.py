@@ -19,7 +19,7 @@ from luban.core.settings import child_environment
 from luban.native import compiler, process
 from luban.native.compile import compile_object, describe_host
 from luban.native.compiler import ask_for_host, compile_many, why_in_this_process
-from luban.native.process import CompileProcess
+from luban.native.process import CompileProcess, EndedIdleError
 from luban.native.target import host_target
 
 SOURCE = str(Path(luban.__file__).parents[1])
@@ -147,6 +147,18 @@ def test_what_was_sent_to_a_process_that_ended_idle_is_sent_again() -> None:
         yield text(1)
 
     assert compile_many(texts(), host_target()) == stopped * 2
+
+
+def test_ends_without_end_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a program ignores SIGCHLD, a crash cannot be told from an end for want of work."""
+
+    def ended(self: CompileProcess, number: int) -> bytes:
+        raise EndedIdleError
+
+    monkeypatch.setattr(CompileProcess, "result", ended)
+    with pytest.raises(LubanError, match="ended 5 times while compiling guilty") as error:
+        compile_many([text(1, "guilty")], host_target())
+    assert "LUBAN_COMPILE_PROCESS=0" in str(error.value)
 
 
 def test_a_crash_is_an_error_that_names_the_kernels_and_not_the_end() -> None:

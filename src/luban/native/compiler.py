@@ -16,12 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from luban.core import settings
-from luban.core.errors import LubanWarning
+from luban.core.errors import LubanError, LubanWarning
 from luban.core.progress import report
 from luban.native.process import (
     CompileProcess,
     EndedIdleError,
     NotStartedError,
+    functions_in,
     why_not_here,
 )
 from luban.native.threads import available_threads
@@ -125,6 +126,7 @@ def compile_many(ir_texts: Iterable[str], target: Target) -> list[bytes]:
 
 
 _Sent = tuple[CompileProcess, int]
+_MOST_ENDS = 5
 
 
 class _Batch:
@@ -177,7 +179,9 @@ class _Batch:
         return None
 
     def _result(self, sent: _Sent | None, text: str) -> bytes | None:
-        while sent is not None:
+        for _ in range(_MOST_ENDS):
+            if sent is None:
+                return None
             process, number = sent
             try:
                 return process.result(number)
@@ -185,8 +189,13 @@ class _Batch:
                 sent = self._submitted(text)
             except NotStartedError as error:
                 _refused(error)
-                sent = None
-        return None
+                return None
+        # Where SIGCHLD is ignored a crash looks like an end for want of work.
+        raise LubanError(
+            f"the compile process ended {_MOST_ENDS} times while compiling "
+            f"{', '.join(functions_in(text)) or 'a kernel'}",
+            hint="compile in this process, LUBAN_COMPILE_PROCESS=0, to see what happens there",
+        )
 
 
 def _stop() -> None:

@@ -30,7 +30,7 @@ if sys.platform == "linux":
 if TYPE_CHECKING:
     from luban.native.target import Target
 
-__all__ = ["CompileProcess", "EndedIdleError", "NotStartedError", "why_not_here"]
+__all__ = ["CompileProcess", "EndedIdleError", "NotStartedError", "functions_in", "why_not_here"]
 
 _BOOTSTRAP = (
     "import sys; sys.path += sys.argv[1:-1]; from luban.native.compile_worker import main; main()"
@@ -269,7 +269,7 @@ class CompileProcess:
         ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
         with self._news:
             texts = list(self._texts.values())
-        kernels = [name for text in texts for name in _defined(text)]
+        kernels = [name for text in texts for name in functions_in(text)]
         return LubanError(
             f"the compile process ended with {ended} while it had these kernels to compile: "
             f"{', '.join(kernels) or 'none'}",
@@ -278,6 +278,6 @@ class CompileProcess:
         )
 
 
-def _defined(ir_text: str) -> list[str]:
+def functions_in(ir_text: str) -> list[str]:
     """The functions of a module that others can call."""
     return re.findall(r"^define (?!internal).*?@([\w.$-]+)\(", ir_text, re.MULTILINE)
