@@ -16,7 +16,7 @@ from luban.engine.artifact import PACKED, Stored, signature
 from luban.engine.artifact_nodes import alone, flat, host_modules, restored
 from luban.engine.compilation import Compilation
 from luban.engine.mapped import mapped_files, release_pages
-from luban.engine.steps import Launch, LinkedKernel, Program, Recurrence
+from luban.engine.steps import Branch, Launch, LinkedKernel, Program, Recurrence, Repeat
 from luban.graph.ops.data import Literal
 from luban.ir.node import Graph, Node
 from luban.native.cache import Cache
@@ -127,7 +127,7 @@ class _Writer(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Steps without the nodes they came from; nodes of host steps by themselves."""
-        if isinstance(value, Launch | Recurrence):
+        if isinstance(value, Launch | Recurrence | Repeat | Branch):
             return _with(value, node=None)
         if isinstance(value, Program):
             return _with(value, graph=None, once={})

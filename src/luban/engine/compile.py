@@ -14,7 +14,6 @@ from luban.engine.once import StartDraft, fill_once
 from luban.engine.pipeline import PassReport, optimise
 from luban.engine.prepare import once_bodies, prepare_graph
 from luban.engine.program import Program, build_program
-from luban.engine.recurrence import copies_for, scans_of
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
 from luban.graph.size_rules import size_rules
@@ -99,7 +98,6 @@ def compile_graph(
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
     always = {n for g in graphs[:-1] for n in g.nodes()}
     once = {n for n in fusions if n not in always}
-    fusions += [copy for g in graphs for scan in scans_of(g) for copy in copies_for(scan)]
     kernels = build_kernels(fusions, target, cache, once)
     executors: dict[Graph, Executor] = {}
 

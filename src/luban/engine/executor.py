@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 from weakref import WeakSet
 
@@ -21,7 +22,8 @@ from luban.core.size_rules import check_sizes
 from luban.core.types import TensorType
 from luban.engine.fast import FastCall, fast_call
 from luban.engine.output_memory import OutputMemory
-from luban.engine.plan import StagePlan, plan_stage, symbols_of
+from luban.engine.plan import StagePlan, plan_stage, stages_of, symbols_of
+from luban.engine.plan_control import OpenTrips
 from luban.engine.steps import HostStep, LinkedKernel, Program, Step, SubRunner, Value
 from luban.engine.weight_memory import WeightMemory
 from luban.graph.bind import bind_all
@@ -32,6 +34,8 @@ __all__ = ["Executor"]
 
 Array = np.ndarray[Any, Any]
 _MAX_PLANS = 64  # per stage; the least recently used goes
+_STACK_BYTES = 1 << 34  # addresses for each stacked result of a loop that has no limit
+_SLACK_BYTES = 1 << 20  # memory that a stack keeps from a longer run
 
 
 @dataclass(slots=True)
@@ -50,7 +54,7 @@ class Executor:
         self.program = program
         self.num_threads = num_threads
         self.run_sub_graph = run_sub_graph
-        self.stages = [_Stage(steps) for steps in program.stages]
+        self.stages = [_Stage(steps) for steps in stages_of(program)]
         self._start_afresh()
         _all_executors.add(self)
         ruled = (rule.symbols for rule in program.rules)
@@ -191,6 +195,12 @@ class _Runner:
         ]
         self.allowed: set[tuple[int | None, ...]] = set()  # sizes that keep the program's rules
         self.times: dict[LinkedKernel, float] | None = None  # filled in if it is a dict
+        self.stacks: dict[Value, Arena] = {}  # of loops whose number of turns only the run knows
+
+    def _stack_of(self, value: Value) -> Arena:
+        if value not in self.stacks:
+            self.stacks[value] = Arena(_STACK_BYTES)
+        return self.stacks[value]
 
     def run(
         self, inputs: Sequence[Any], outer_sizes: dict[str, int], out: Sequence[Array | None]
@@ -289,7 +299,8 @@ class _Runner:
         if plan is None:
             native = [step for step in stage.steps if not isinstance(step, HostStep)]
             threads = self.executor.num_threads
-            plan = plan_stage(native, stage.escaping, sizes, self.arena, threads)
+            arena, stack_of = self.arena, self._stack_of
+            plan = plan_stage(native, stage.escaping, sizes, arena, threads, stack_of)
             plans[key] = plan
             if len(plans) > _MAX_PLANS:
                 plans.popitem(last=False)
@@ -309,10 +320,25 @@ class _Runner:
                 array = held[value] = np.array(array, order="C")
             slots[places] = array.ctypes.data + offsets
         if self.times is None:
-            plan.table.replay()
-            return
-        for kernel, ns in zip(plan.kernels, plan.table.replay_timed(), strict=True):
-            self.times[kernel] = self.times.get(kernel, 0.0) + float(ns)
+            plan.replay()
+        else:
+            for kernel, ns in plan.replay_timed():
+                self.times[kernel] = self.times.get(kernel, 0.0) + ns
+        for loop in plan.trips:
+            self._grown(loop, held, sizes)
+
+    def _grown(self, loop: OpenTrips, held: dict[Value, Any], sizes: dict[str, int]) -> None:
+        """Bind the number of turns; the stacked results are views of the memory they grew in."""
+        offset = loop.cell - self.arena.address
+        trips = sizes[loop.symbol] = int(self.arena.view(offset, np.dtype(np.int64), ()))
+        for value, stack, row in loop.stacks:
+            assert isinstance(value.type, TensorType)
+            size_bytes = trips * prod(row) * value.type.dtype.size_bytes
+            if stack.used_bytes > 4 * size_bytes + _SLACK_BYTES:
+                stack.trim(size_bytes)
+            stack.require(size_bytes)
+            held[value] = stack.view(0, value.type.dtype.numpy, (trips, *row))
+        self._check(sizes)
 
     def _outputs(self, held: dict[Value, Any], sizes: dict[str, int]) -> list[Any]:
         given = {value.root for value in self.program.inputs}
@@ -322,7 +348,10 @@ class _Runner:
             array = self._array(value, held, sizes)
             root = value.root
             if isinstance(array, np.ndarray) and (
-                root in given or root in taken or root.constant is not None
+                root in given
+                or root in taken
+                or root.constant is not None
+                or root.origin == "stack"
             ):
                 array = array.copy()
             taken.add(root)

@@ -15,7 +15,7 @@ from luban.engine.executor import Executor
 from luban.engine.pipeline import PASSES
 from luban.engine.plan import plan_stage
 from luban.engine.samples import choose_sizes
-from luban.engine.steps import HostStep, Launch, Program, Recurrence, Value
+from luban.engine.steps import HostStep, Launch, Program, Value, bodies_of
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import GetItem, Node, Parameter
 from luban.runtime.arena import Arena
@@ -142,8 +142,8 @@ def _launches(program: Program) -> Iterator[Launch]:
     for step in program.steps:
         if isinstance(step, Launch):
             yield step
-        elif isinstance(step, Recurrence):
-            yield from _launches(step.body)
+        for body in bodies_of(step):
+            yield from _launches(body)
 
 
 def _kernels(
@@ -206,5 +206,5 @@ def _memory(executor: Executor, sizes: dict[str, int]) -> Iterator[MemoryLine]:
             continue  # sizes that no call could have: the run says so
         memory = plan.memory
         yield MemoryLine(
-            number, len(plan.table), memory.size_bytes, memory.lower_bound_bytes, memory.gap
+            number, len(plan.kernels), memory.size_bytes, memory.lower_bound_bytes, memory.gap
         )

@@ -19,6 +19,7 @@ from luban.engine.steps import Program, Value
 from luban.engine.weight_memory import WeightMemory
 from luban.native.call import DECLINED, ArrayParameter, bind_arrays
 from luban.native.pool import default_pool
+from luban.native.pool_code import PAUSED
 
 __all__ = ["FastCall", "fast_call"]
 
@@ -64,6 +65,8 @@ class FastCall:
             if result == _RAN:
                 self.misses = 0
                 return outputs
+            if result >= PAUSED:
+                result = self._pool.resume(self._table)
             if result >= DECLINED:
                 self.misses += 1
                 return None

@@ -9,7 +9,7 @@ from luban.core.errors import OptionError
 from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine import prepare
-from luban.engine.recurrence import separate_results
+from luban.engine.control import separate_results
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion, Once
 from luban.ir.node import Graph, Node, map_graph, node
@@ -103,7 +103,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("fold", "small results of constants become constants", _fold),
     Pass("once", "large results of constants are computed once, at load", _once),
     Pass("fuse", "one kernel for neighbouring operations", _fuse),
-    Pass("separate", "results of a recurrence's body in memory of their own", _separate),
+    Pass("separate", "results of control flow's bodies in memory of their own", _separate),
 )
 
 

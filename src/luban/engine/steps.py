@@ -22,14 +22,21 @@ if TYPE_CHECKING:
     from luban.native.link import Library
 
 __all__ = [
+    "Branch",
+    "Control",
     "HostCall",
     "HostStep",
     "Launch",
     "LinkedKernel",
+    "Native",
     "Program",
+    "Recurrence",
+    "Repeat",
     "Step",
     "SubRunner",
     "Value",
+    "bodies_of",
+    "native_steps",
 ]
 
 # Runs a control-flow sub-graph: (graph, its operands, the sizes known outside) -> its results.
@@ -60,7 +67,8 @@ class LinkedKernel:
 class Value:
     """One value of the program. `storage` is the value whose memory it uses (itself, mostly).
 
-    origin: "input", "constant", "once" (computed at load), "launch" (written by a kernel) or "host"
+    origin: "input", "constant", "once" (computed at load), "launch" (a kernel's), "host", or
+    "stack": written by a loop whose turns only the run knows, in memory of its own that grows
     """
 
     number: int
@@ -77,12 +85,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """Run one kernel. `node` is the fusion it came from, unless the program came from the cache."""
+    """Run one kernel. `node` is the fusion it came from, unless the program came from the cache.
+
+    work   about how many multiply-adds and results it takes
+    """
 
     node: Node | None
     kernel: LinkedKernel
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
+    work: DimLike = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,15 +108,17 @@ class HostStep:
     call: HostCall
 
 
+# Control flow without Python: all steps of a body are native, its sizes are known before it runs,
+# and each of its outputs is the result of a step of its own.
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Recurrence:
-    """Run a body of launches once for each slice of its scanned operands: a `scan` without Python.
+    """Run a body once for each slice of its scanned operands: a `scan`.
 
-    body      inputs: carried, slices, captured; outputs: carried, stacked. All steps are launches,
-              and each output is the result of one of its own
+    body      inputs: carried, slices, captured; outputs: carried, stacked
     operands  carried, scanned (along their first axis), captured
     results   carried at the end, then stacked (along their first axis)
-    copies    a kernel for each carried value: what is left to do when there are no turns
     """
 
     node: Node | None
@@ -114,10 +128,56 @@ class Recurrence:
     stack_reverse: tuple[bool, ...]
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
-    copies: tuple[LinkedKernel, ...]
 
 
-Step = Launch | HostStep | Recurrence
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeat:
+    """Run a body while its condition holds: a `loop`.
+
+    body      inputs: turn i64[], condition bool[], carried, captured; outputs: condition, carried,
+              stacked
+    operands  limit i64[], condition bool[], carried, captured
+    results   carried at the end, then stacked (along their first axis)
+    trips     the symbol that the number of turns is the value of, if only the run knows it
+    """
+
+    node: Node | None
+    body: Program
+    num_carried: int
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    trips: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """Run one of two bodies: an `if`. Operands: predicate bool[], then what both bodies take."""
+
+    node: Node | None
+    then: Program
+    otherwise: Program
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+Control = Recurrence | Repeat | Branch
+Native = Launch | Control
+Step = Native | HostStep
+
+
+def bodies_of(step: Step) -> tuple[Program, ...]:
+    """The programs inside a step of control flow; none of any other step."""
+    match step:
+        case Recurrence() | Repeat():
+            return (step.body,)
+        case Branch():
+            return (step.then, step.otherwise)
+    return ()
+
+
+def native_steps(program: Program) -> list[Native]:
+    """The steps of a program that is part of a control step: all of them."""
+    return [step for step in program.steps if not isinstance(step, HostStep)]
 
 
 @dataclass(slots=True)
@@ -137,15 +197,3 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     once: dict[Graph, Value] = field(default_factory=dict)  # filled in at load
     rules: tuple[SizeRule, ...] = ()  # between sizes: kernels rely on them
-
-    @property
-    def stages(self) -> list[list[Step]]:
-        """Runs of launches, and host steps alone: each stage of launches is one native call."""
-        found: list[list[Step]] = []
-        for step in self.steps:
-            host = isinstance(step, HostStep)
-            if not host and found and not isinstance(found[-1][0], HostStep):
-                found[-1].append(step)
-            else:
-                found.append([step])
-        return found

@@ -59,6 +59,7 @@ def pool_library(futex: bool) -> Library:
         imports = {"yield_cpu": _address_of(libc.sched_yield)}
         if futex:
             imports["syscall"] = _address_of(libc.syscall)
+    imports["memmove"] = _address_of(ctypes.memmove)
     text = pool_code.pool_text(host_target(), futex)
     return library_of(text, pool_code.ENTRY_POINTS, imports, default_cache())
 
@@ -81,10 +82,12 @@ class Pool:
         self.context_address: int = self._context.ctypes.data
         one, two = (ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * n) for n in (1, 2))
         self.replay_address = library.address("replay")
+        self.nested_address: int = library.address("run_nested")  # a kernel: see control_code
         # The plain native functions: results as numbers, nothing attended to.
         self.replay_native: Any = two(self.replay_address)
         self.replay_entered: Any = two(library.address("replay_entered"))
         self.enter: Any = one(library.address("enter"))
+        self._resume: Any = one(library.address("resume"))
         self._worker = ctypes.CFUNCTYPE(
             ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
         )(library.address("worker"))
@@ -121,7 +124,15 @@ class Pool:
             self.attend(result, table_address)
 
     def attend(self, result: int, table_address: int) -> None:
-        """Act on a result of the native replay that is not plain success."""
+        """Act on a result of the native replay that is not plain success.
+
+        A table that was paused is resumed. One that was stopped says why in its stop cell, which is
+        its owner's to read.
+        """
+        if result >= pool_code.PAUSED:
+            result = self.resume(table_address)
+        if result in (pool_code.RAN, pool_code.STOPPED):
+            return
         if result == pool_code.REFUSED_BUSY:
             raise LubanError(
                 "this program is being run by another thread, expected one run at a time",
@@ -130,6 +141,13 @@ class Pool:
         # It ran, and right, but with fewer workers than asked for: have them for the next run.
         wanted = ctypes.c_int32.from_address(table_address + table.NUM_THREADS).value
         self.ensure_threads(wanted)
+
+    def resume(self, table_address: int) -> int:
+        """Go on with a paused replay up to its end: the result. Ctrl-C arrives on the way."""
+        result: int = pool_code.PAUSED
+        while result >= pool_code.PAUSED:
+            result = self._resume(table_address)
+        return result
 
     def ensure_threads(self, num_threads: int) -> None:
         """Start workers so that `num_threads` threads, the calling one included, can take part.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from string import Template
 from typing import Final
 
-from luban.native import table
+from luban.native import control_code, pool_cpu, table
 from luban.native.target import Target
 
 __all__ = ["pool_text"]
@@ -29,52 +29,28 @@ SPIN: Final = 152  # i64: looks at EPOCH before a worker sleeps
 LOCK: Final = 192  # i32: 1 while a replay uses the workers
 CONTEXT_BYTES: Final = 256
 
-ENTRY_POINTS: Final = ("replay", "enter", "replay_entered", "worker", "wake")
+ENTRY_POINTS: Final = (
+    "replay",
+    "enter",
+    "replay_entered",
+    "resume",
+    "worker",
+    "wake",
+    "run_nested",
+)
 
-# What a replay returns.
-RAN, RAN_SHORT_OF_WORKERS, REFUSED_BUSY = 0, 1, 2
+# What a replay returns; 3 is call_code's. With control flow also: an instruction has ended it; or
+# it is to be resumed (then with RAN_SHORT_OF_WORKERS perhaps).
+RAN, RAN_SHORT_OF_WORKERS, REFUSED_BUSY, STOPPED, PAUSED = 0, 1, 2, 4, 8
 
 # Bit of a worker's result that says it was told to stop; below it is the last run number it saw.
 STOPPED_BIT: Final = 32
 
 _YIELD_AFTER_LOOKS = 2000
 
-# Arm's own "yield" is no pause on most cores; an instruction barrier takes about as long as x86's.
-_PAUSE = {
-    "x86_64": "call void @llvm.x86.sse2.pause()",
-    "aarch64": "call void @llvm.aarch64.isb(i32 15)",
-}
-_PAUSE_DECLARATION = {
-    "x86_64": "declare void @llvm.x86.sse2.pause()",
-    "aarch64": "declare void @llvm.aarch64.isb(i32)",
-}
-# A counter of constant rate: x86's time stamp, Arm's virtual timer.
-_TICKS = {
-    "x86_64": "call i64 @llvm.readcyclecounter()",
-    "aarch64": "call i64 @llvm.read_volatile_register.i64(metadata !0)",
-}
-_TICKS_DECLARATION = {
-    "x86_64": "declare i64 @llvm.readcyclecounter()",
-    "aarch64": ('declare i64 @llvm.read_volatile_register.i64(metadata)\n!0 = !{!"cntvct_el0"}'),
-}
-_FUTEX_CALL_NUMBER = {"x86_64": 202, "aarch64": 98}
-_FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
-
-# Linux: sleep until the run number changes. Elsewhere the worker returns to Python to sleep.
-_FUTEX_DECLARATION = "declare i64 @syscall(i64, ...)"
-_FUTEX_WAIT = (
-    "%slept = call i64 (i64, ...) @syscall(i64 $call, ptr %context, i32 $wait, i32 %last, "
-    "ptr null, ptr null, i32 0)\n  br label %awake"
-)
-_FUTEX_WAKE = (
-    "%woken = call i64 (i64, ...) @syscall(i64 $call, ptr %context, i32 $wake, i32 2147483647, "
-    "ptr null, ptr null, i32 0)"
-)
-_POLL_WAIT = "br label %rest"
-
 _SOLO = """
 ; Every program of every step, in order, on this thread: no atomics.
-define internal void @run_solo(ptr %table, ptr %ticks) nounwind {
+define internal void @run_solo(ptr %table, i64 %thread, ptr %ticks) nounwind {
 entry:
   %count = load i64, ptr %table
   %timed = icmp ne ptr %ticks, null
@@ -103,7 +79,7 @@ begin:
   br i1 %any, label %program, label %step_done
 program:
   %p = phi i64 [ 0, %begin ], [ %p_next, %program ]
-  call void %kernel(ptr %arguments, i64 %p, i64 0)
+  call void %kernel(ptr %arguments, i64 %p, i64 %thread)
   %p_next = add i64 %p, 1
   %again = icmp ult i64 %p_next, %programs
   br i1 %again, label %program, label %step_done
@@ -327,12 +303,69 @@ refused:
   ret i32 0
 }
 
-; The replay itself, after a successful @enter.
+; Go on with a replay that was paused.
+define i32 @resume(ptr %table) nounwind {
+entry:
+  %entered = call i32 @enter(ptr %table)
+  %refused = icmp eq i32 %entered, 0
+  br i1 %refused, label %leave, label %run
+run:
+  %result = call i32 @run_entered(ptr %table, ptr null)
+  br label %leave
+leave:
+  %returned = phi i32 [ $refused_busy, %entry ], [ %result, %run ]
+  ret i32 %returned
+}
+
+; The replay itself, after a successful @enter. %ticks is null or as @run_control wants it where the
+; table has control.
 define i32 @replay_entered(ptr %table, ptr %ticks) nounwind {
+  %place_at = getelementptr i8, ptr %table, i64 $place
+  store i64 0, ptr %place_at
+  %result = call i32 @run_entered(ptr %table, ptr %ticks)
+  ret i32 %result
+}
+
+define internal i32 @run_entered(ptr %table, ptr %ticks) nounwind {
+entry:
+  %stop_slot = getelementptr i8, ptr %table, i64 $stop_cell
+  %stop_cell = load ptr, ptr %stop_slot
+  %may_stop = icmp ne ptr %stop_cell, null
+  br i1 %may_stop, label %clear, label %begin
+clear:
+  store i64 0, ptr %stop_cell
+  br label %begin
+begin:
+  %code_at = getelementptr i8, ptr %table, i64 $control
+  %code = load ptr, ptr %code_at
+  %plain = icmp eq ptr %code, null
+  br i1 %plain, label %steps, label %control
+steps:
+  %steps_result = call i32 @run_steps(ptr %table, ptr %ticks)
+  br label %ended
+control:
+  %control_result = call i32 @run_control(ptr %table, i64 0, i1 false, ptr %ticks)
+  br label %ended
+ended:
+  %result = phi i32 [ %steps_result, %steps ], [ %control_result, %control ]
+  br i1 %may_stop, label %look, label %leave
+look:
+  %stop = load i64, ptr %stop_cell
+  %stopped = icmp ne i64 %stop, 0
+  %looked = select i1 %stopped, i32 $stopped, i32 %result
+  br label %leave
+leave:
+  %returned = phi i32 [ %result, %ended ], [ %looked, %look ]
+  %busy_at = getelementptr i8, ptr %table, i64 $busy
+  store atomic i32 0, ptr %busy_at release, align 4
+  ret i32 %returned
+}
+
+; The steps of a table, with the workers if it asks for them and they are free.
+define internal i32 @run_steps(ptr %table, ptr %ticks) nounwind {
 entry:
   %context_at = getelementptr i8, ptr %table, i64 $context
   %context = load ptr, ptr %context_at
-  %busy_at = getelementptr i8, ptr %table, i64 $busy
   %threads_at = getelementptr i8, ptr %table, i64 $num_threads
   %lock_at = getelementptr i8, ptr %context, i64 $lock
   %workers_at = getelementptr i8, ptr %context, i64 $num_workers
@@ -348,7 +381,7 @@ check_workers:
   %unstaffed = icmp eq i32 %workers, 0
   br i1 %unstaffed, label %solo_locked, label %publish
 solo_locked:
-  call void @run_solo(ptr %table, ptr %ticks)
+  call void @run_solo(ptr %table, i64 0, ptr %ticks)
   br label %unlock
 publish:
   %last_epoch = load atomic i32, ptr %context monotonic, align 4
@@ -363,11 +396,10 @@ unlock:
   %result = zext i1 %short to i32
   br label %leave
 solo:
-  call void @run_solo(ptr %table, ptr %ticks)
+  call void @run_solo(ptr %table, i64 0, ptr %ticks)
   br label %leave
 leave:
   %returned = phi i32 [ %result, %unlock ], [ $ran, %solo ]
-  store atomic i32 0, ptr %busy_at release, align 4
   ret i32 %returned
 }
 
@@ -417,35 +449,40 @@ announced:
 def pool_text(target: Target, futex: bool) -> str:
     """The whole module for `target`; its entry points are in ENTRY_POINTS.
 
-    It imports @yield_cpu, and @syscall if `futex`.
+    It imports @yield_cpu and @memmove, and @syscall if `futex`.
     """
     architecture = target.architecture
     call = {
-        "call": _FUTEX_CALL_NUMBER[architecture],
-        "wait": _FUTEX_WAIT_PRIVATE,
-        "wake": _FUTEX_WAKE_PRIVATE,
+        "call": pool_cpu.FUTEX_CALL_NUMBER[architecture],
+        "wait": pool_cpu.FUTEX_WAIT_PRIVATE,
+        "wake": pool_cpu.FUTEX_WAKE_PRIVATE,
     }
     parts = [
-        _TICKS_DECLARATION[architecture],
-        _PAUSE_DECLARATION[architecture],
+        pool_cpu.TICKS_DECLARATION[architecture],
+        pool_cpu.PAUSE_DECLARATION[architecture],
         "declare i32 @yield_cpu()",
-        _FUTEX_DECLARATION if futex else "",
+        pool_cpu.FUTEX_DECLARATION if futex else "",
         _SOLO,
+        control_code.TEXT,
         _SHARED,
         _WORKER,
         _WAKE,
         _REPLAY,
     ]
     return Template("\n".join(parts)).substitute(
-        pause=_PAUSE[architecture],
-        ticks=_TICKS[architecture],
-        sleep=Template(_FUTEX_WAIT).substitute(call) if futex else _POLL_WAIT,
-        wake=Template(_FUTEX_WAKE).substitute(call) if futex else "",
+        pause=pool_cpu.PAUSE[architecture],
+        ticks=pool_cpu.TICKS[architecture],
+        sleep=Template(pool_cpu.FUTEX_WAIT).substitute(call) if futex else pool_cpu.POLL_WAIT,
+        wake=Template(pool_cpu.FUTEX_WAKE).substitute(call) if futex else "",
         yield_after=_YIELD_AFTER_LOOKS,
         stopped_bit=STOPPED_BIT,
         ran=RAN,
         refused_busy=REFUSED_BUSY,
+        stopped=STOPPED,
+        paused=PAUSED,
+        slice=pool_cpu.SLICE_TICKS[architecture],
         **_offsets(),
+        **_opcodes(),
     )
 
 
@@ -464,6 +501,9 @@ def _offsets() -> dict[str, int]:
         "busy": table.BUSY,
         "context": table.CONTEXT,
         "num_threads": table.NUM_THREADS,
+        "control": table.CONTROL,
+        "stop_cell": table.STOP_CELL,
+        "place": table.PLACE,
         "header_bytes": table.HEADER_BYTES,
         "step_bytes": table.STEP_BYTES,
         "arguments": table.ARGUMENTS,
@@ -474,3 +514,8 @@ def _offsets() -> dict[str, int]:
         "done": table.DONE,
     }
     return context | step_table
+
+
+def _opcodes() -> dict[str, int]:
+    names = "RUN SET COPY ADD FLIP MOVE UNLESS REACHED BEYOND JUMP STOP TURN UNFINISHED ENDED"
+    return {name: getattr(control_code, name) for name in names.split()}

@@ -25,6 +25,9 @@ NUM_STEPS: Final = 0  # i64
 BUSY: Final = 8  # i32: the pool generation of the replay that is under way, or another value
 NUM_THREADS: Final = 12  # i32: threads wanted for a replay
 CONTEXT: Final = 16  # ptr: the pool's context
+CONTROL: Final = 24  # ptr: instructions of control_code that are run instead of the steps; or null
+STOP_CELL: Final = 32  # ptr to i64: not 0 after a run that an instruction has stopped; or null
+PLACE: Final = 40  # i64: the instruction to go on with
 HEADER_BYTES: Final = 64
 
 # One step: what to run (read only during a replay), then two words on cache lines of their own.

@@ -20,7 +20,7 @@ from luban.native.threads import available_threads
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Arguments", "Step", "StepTable"]
+__all__ = ["Arguments", "Step", "StepTable", "nanoseconds_per_tick"]
 
 # With an automatic grain: enough chunks that a slow thread does not hold up the step.
 _CHUNKS_PER_THREAD = 8
@@ -88,6 +88,7 @@ class StepTable:
         self, steps: Sequence[Step], num_threads: int | None = None, pool: Pool | None = None
     ) -> None:
         self._num_steps = len(steps)
+        self._kept: object = None
         self._pool = default_pool() if pool is None else pool
         block = layout.allocate(len(steps))
         weakref.finalize(self, layout.recycle, block).atexit = False
@@ -145,6 +146,14 @@ class StepTable:
         self._fields[:, layout.GRAIN // 8] = grain
         self._fields[:, layout.NUM_CHUNKS // 8] = chunks
 
+    def keep(self, needed: object) -> None:
+        """Hold on to what the steps name by address, such as nested tables."""
+        self._kept = needed
+
+    def set_stop_cell(self, address: int) -> None:
+        """Name the i64 that is 0 after a replay unless a nested table has stopped it."""
+        self._header[layout.STOP_CELL // 8] = address
+
     def set_arguments(self, step: int, address: int) -> None:
         """Point one step to other argument slots."""
         self._fields[step, layout.ARGUMENTS // 8] = address
@@ -158,7 +167,7 @@ class StepTable:
         """Run all steps once and time each: f64[len(self)], nanoseconds as the caller saw them."""
         ticks = np.zeros(self._num_steps + 1, np.int64)
         self._pool.replay(self.address, ticks.ctypes.data)
-        return np.diff(ticks) * _nanoseconds_per_tick()
+        return np.diff(ticks) * nanoseconds_per_tick()
 
 
 class _Ticker:
@@ -175,7 +184,7 @@ class _Ticker:
 
 
 @functools.cache
-def _nanoseconds_per_tick() -> float:
+def nanoseconds_per_tick() -> float:
     """Measured once, for 20 ms: the counter's rate is constant, but no interface tells it."""
     ticker = _Ticker()
     ticker.read()

@@ -19,7 +19,7 @@ from luban.codegen import llvm
 from luban.core.errors import LubanError, OptionError
 from luban.engine import check as checking
 from luban.engine import kernels, pipeline, prepare
-from luban.engine import plan as planning
+from luban.engine import plan_buffers as planning
 from luban.engine.check import CheckReport, check, check_graph
 from luban.engine.check.bound import judge
 from luban.engine.check.repro import write_repro

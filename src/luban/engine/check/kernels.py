@@ -22,7 +22,7 @@ from luban.engine.check.report import Finding, Layer
 from luban.engine.check.sums import length, sums_of_step
 from luban.engine.compile import Compiled
 from luban.engine.executor import Executor
-from luban.engine.steps import HostStep, Launch, Program, Recurrence, Step, Value
+from luban.engine.steps import HostStep, Launch, Native, Program, Step, Value
 from luban.graph.bind import bind_all
 from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.elementwise import Cast
@@ -72,9 +72,7 @@ def _array(value: Value, held: Mapping[Value, Any], sizes: dict[str, int]) -> An
     return found.reshape(value.type.resolve(sizes))
 
 
-def _alone(
-    step: Launch | Recurrence, operands: list[Any], sizes: dict[str, int], whole: Executor
-) -> list[Any]:
+def _alone(step: Native, operands: list[Any], sizes: dict[str, int], whole: Executor) -> list[Any]:
     """The results of one native step in a program of its own."""
     fresh: dict[Value, Value] = {}
     for number, value in enumerate((*step.operands, *step.results)):
