@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from luban.core.errors import OptionError
@@ -24,7 +25,7 @@ from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
 from luban.passes.own_constants import own_constants
 
-__all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "optimise"]
+__all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "map_graphs", "optimise"]
 
 Transform = Callable[[Graph, Registers, list[Decision]], Graph]
 
@@ -131,16 +132,32 @@ def apply_pass(each: Pass, graph: Graph, registers: Registers) -> Graph:
 
 
 def _apply(each: Pass, graph: Graph, registers: Registers, reports: list[PassReport]) -> Graph:
+    def one(_number: int, graph: Graph) -> Graph:
+        decisions: list[Decision] = []
+        before = len(graph.nodes())
+        result = each.apply(graph, registers, decisions)
+        after = len(result.nodes())
+        reports.append(PassReport(each.name, graph.name, before, after, tuple(decisions)))
+        return result
+
+    return map_graphs(graph, one)
+
+
+def map_graphs(graph: Graph, change: Callable[[int, Graph], Graph]) -> Graph:
+    """A graph and its sub-graphs changed, each after those inside it: what a pass does.
+
+    change   takes the graph's number in that order and the graph with its inner ones changed
+    """
+    return _mapped(graph, change, itertools.count())
+
+
+def _mapped(graph: Graph, change: Callable[[int, Graph], Graph], numbers: Iterator[int]) -> Graph:
     def inside(old: Node, operands: tuple[Node, ...]) -> Node:
         inner = {} if isinstance(old.op, (Fusion, Once)) else sub_graphs(old.op)
         if not inner:
             return old if operands == old.operands else node(old.op, *operands, loc=old.loc)
-        new = {name: _apply(each, sub, registers, reports) for name, sub in inner.items()}
+        new = {name: _mapped(sub, change, numbers) for name, sub in inner.items()}
         return node(replace(old.op, **new), *operands, loc=old.loc)
 
     graph = map_graph(graph, inside)
-    decisions: list[Decision] = []
-    before = len(graph.nodes())
-    result = each.apply(graph, registers, decisions)
-    reports.append(PassReport(each.name, graph.name, before, len(result.nodes()), tuple(decisions)))
-    return result
+    return change(next(numbers), graph)

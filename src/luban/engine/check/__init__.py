@@ -13,8 +13,16 @@ import onnx
 from luban.core import progress
 from luban.core.errors import OptionError
 from luban.core.types import type_of_array
+from luban.engine.check.bodies import check_control, is_control
 from luban.engine.check.bound import Verdict, judge
-from luban.engine.check.kernels import layer_of, ops_of, run_steps, step_finding, step_verdicts
+from luban.engine.check.kernels import (
+    StepRun,
+    layer_of,
+    ops_of,
+    piece_of,
+    step_finding,
+    step_verdicts,
+)
 from luban.engine.check.passes import check_passes
 from luban.engine.check.report import CheckReport, Finding, Layer
 from luban.engine.check.repro import unpack, write_repro
@@ -23,14 +31,12 @@ from luban.engine.check.sums import sums_of_graph
 from luban.engine.compile import Compiled, compile_graph
 from luban.engine.kernels import registers_of
 from luban.engine.samples import choose_sizes, sample_inputs
-from luban.engine.steps import Step, Value
+from luban.engine.steps import Value
 from luban.frontend.onnx import Imported, import_model
 from luban.frontend.onnx.load import load_model
-from luban.graph import build
 from luban.graph.bind import bind_all
 from luban.graph.evaluate import evaluate, ordered_inputs
-from luban.graph.ops.fusion import Fusion
-from luban.ir.node import Graph, node, results_of
+from luban.ir.node import Graph
 
 __all__ = ["CheckReport", "Finding", "Layer", "Verdict", "check", "check_graph", "replay"]
 
@@ -133,15 +139,23 @@ def _check_kernels(
     if found is not None:
         return found
     last: dict[Value, Any] = {}
-    for step, operands, results, sizes in run_steps(compiled, values):
+    program = compiled.executor.program
+    run = StepRun(compiled, program, values)
+    for number, (step, operands, results, sizes) in enumerate(run):
+        progress.report("checking kernels", number, len(program.steps))
+        last.update(zip(step.results, results, strict=True))
+        if is_control(step):
+            inside = check_control(compiled, step, operands, results, sizes, result.layers)
+            if inside is not None:
+                return inside
+            continue
         verdicts = step_verdicts(step, operands, results, sizes)
         bad = next((v for v in verdicts if not v.ok), None)
         shown = bad or max(verdicts, key=lambda v: v.error)
         result.layers.append(layer_of(step, shown))
         if bad is not None:
             finding = step_finding(compiled, step, operands, sizes, bad)
-            return finding, (_piece(step), operands)
-        last.update(zip(step.results, results, strict=True))
+            return finding, (piece_of(step), operands)
     return _check_memory(compiled, values, last)
 
 
@@ -149,7 +163,8 @@ def _check_once(
     compiled: Compiled, result: CheckReport
 ) -> tuple[Finding, tuple[Graph, Sequence[Any]]] | None:
     """Values that were computed once, at load, against their bodies."""
-    for body, value in compiled.executor.program.once.items():
+    programs = compiled.programs.values()
+    for body, value in {b: v for program in programs for b, v in program.once.items()}.items():
         (exact,) = evaluate(body, [], precision="float64")
         (plain,) = evaluate(body, [], precision="model")
         verdict = judge(value.constant, exact, plain, rounded=True)
@@ -220,15 +235,6 @@ def _is_quantised(graph: Graph) -> bool:
         and (n.op.name == "round" or n.tensor.dtype.is_integer)
         for n in graph.nodes()
     )
-
-
-def _piece(step: Step) -> Graph:
-    n = step.node
-    assert n is not None
-    if isinstance(n.op, Fusion):
-        return n.op.body
-    parameters = tuple(build.parameter(f"x{i}", o.type) for i, o in enumerate(n.operands))
-    return Graph("piece", parameters, results_of(node(n.op, *parameters)))
 
 
 def _other(

@@ -15,53 +15,79 @@ from typing import Any
 import numpy as np
 
 from luban.core.errors import CheckError, LubanError
-from luban.core.progress import report
 from luban.core.types import TensorType
 from luban.engine.check.bound import Verdict, judge
 from luban.engine.check.report import Finding, Layer
 from luban.engine.check.sums import length, sums_of_step
 from luban.engine.compile import Compiled
 from luban.engine.executor import Executor
-from luban.engine.steps import HostStep, Launch, Native, Program, Step, Value
+from luban.engine.steps import HostStep, Launch, Native, Program, Repeat, Step, Value
+from luban.graph import build
 from luban.graph.bind import bind_all
 from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.elementwise import Cast
 from luban.graph.ops.fusion import Fusion
-from luban.ir.node import Node
+from luban.ir.node import Graph, Node, node, results_of
 from luban.lower.interpret import run_kernel
 
-__all__ = ["ops_of", "places_of", "run_steps", "step_finding"]
+__all__ = [
+    "StepRun",
+    "layer_of",
+    "ops_of",
+    "piece_of",
+    "places_of",
+    "step_finding",
+    "step_verdicts",
+]
 
 _MAX_TILE_WORK = 1 << 25  # some seconds in the tile evaluator
 _HIDDEN = {"parameter", "constant", "broadcast_in_dim", "reshape", "get_item", "dimension_size"}
 
 
-def run_steps(
-    compiled: Compiled, inputs: Sequence[Any]
-) -> Iterator[tuple[Step, list[Any], list[Any], dict[str, int]]]:
-    """Run the program step by step: (step, operands, results, sizes known before it).
+class StepRun:
+    """A program run step by step: iterating gives (step, operands, results, sizes known before it).
 
     Values are freed after their last use; the last item's results stay valid while iterating.
+    `outputs` is for afterwards.
     """
-    program = compiled.executor.program
-    sizes: dict[str, int] = {}
-    rows = zip(program.input_names, program.inputs, inputs, strict=True)
-    bind_all([(f"input {label!r}", v.type, x) for label, v, x in rows], sizes)
-    held: dict[Value, Any] = dict(zip(program.inputs, inputs, strict=True))
-    last_use = {v.root: i for i, step in enumerate(program.steps) for v in step.operands}
-    for number, step in enumerate(program.steps):
-        report("checking kernels", number, len(program.steps))
-        operands = [_array(v, held, sizes) for v in step.operands]
-        before = dict(sizes)
-        if isinstance(step, HostStep):
-            results = list(step.call(operands, sizes, compiled.executor.run_sub_graph))
-        else:
-            results = _alone(step, operands, sizes, compiled.executor)
-        held.update(zip(step.results, results, strict=True))
-        yield step, operands, results, before
-        for value in {v.root for v in step.operands}:
-            if last_use[value] == number and value in held:
-                del held[value]
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        program: Program,
+        inputs: Sequence[Any],
+        outer_sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.compiled, self.program = compiled, program
+        self.sizes: dict[str, int] = {}
+        rows = zip(program.input_names, program.inputs, inputs, strict=True)
+        bind_all([(f"input {label!r}", v.type, x) for label, v, x in rows], self.sizes)
+        for name, size in (outer_sizes or {}).items():
+            self.sizes.setdefault(name, size)
+        self._held: dict[Value, Any] = dict(zip(program.inputs, inputs, strict=True))
+
+    def __iter__(self) -> Iterator[tuple[Step, list[Any], list[Any], dict[str, int]]]:
+        executor, steps, held = self.compiled.executor, self.program.steps, self._held
+        last_use = {v.root: i for i, step in enumerate(steps) for v in step.operands}
+        last_use |= {v.root: len(steps) for v in self.program.outputs}
+        for number, step in enumerate(steps):
+            operands = [_array(v, held, self.sizes) for v in step.operands]
+            before = dict(self.sizes)
+            if isinstance(step, HostStep):
+                results = list(step.call(operands, self.sizes, executor.run_sub_graph))
+            else:
+                results = _alone(step, operands, self.sizes, executor)
+                if isinstance(step, Repeat) and step.trips is not None:
+                    self.sizes[step.trips] = len(results[step.num_carried])
+            held.update(zip(step.results, results, strict=True))
+            yield step, operands, results, before
+            for value in {v.root for v in step.operands}:
+                if last_use[value] == number and value in held:
+                    del held[value]
+
+    def outputs(self) -> tuple[Any, ...]:
+        """The program's outputs, once all steps have run."""
+        return tuple(_array(v, self._held, self.sizes) for v in self.program.outputs)
 
 
 def _array(value: Value, held: Mapping[Value, Any], sizes: dict[str, int]) -> Any:
@@ -77,9 +103,8 @@ def _alone(step: Native, operands: list[Any], sizes: dict[str, int], whole: Exec
     fresh: dict[Value, Value] = {}
     for number, value in enumerate((*step.operands, *step.results)):
         if value not in fresh:
-            fresh[value] = Value(
-                number, value.type, "input" if number < len(operands) else "launch"
-            )
+            origin = "input" if number < len(operands) else value.origin
+            fresh[value] = Value(number, value.type, origin)
     mine = {fresh[v]: x for v, x in zip(step.operands, operands, strict=True)}
     single = replace(
         step,
@@ -140,6 +165,16 @@ def places_of(n: Node) -> tuple[str, ...]:
     body = n.op.body.nodes() if isinstance(n.op, Fusion) else [n]
     found = [m.loc for m in body if m.loc is not None] or ([n.loc] if n.loc is not None else [])
     return tuple(dict.fromkeys(loc.path or str(loc) for loc in found))
+
+
+def piece_of(step: Step) -> Graph:
+    """What a step computes, as a graph of its own."""
+    n = step.node
+    assert n is not None
+    if isinstance(n.op, Fusion):
+        return n.op.body
+    parameters = tuple(build.parameter(f"x{i}", o.type) for i, o in enumerate(n.operands))
+    return Graph("piece", parameters, results_of(node(n.op, *parameters)))
 
 
 def layer_of(step: Step, verdict: Verdict) -> Layer:

@@ -2,12 +2,14 @@
 
 The first pass whose results differ by more than the order of sums can explain, and leave the bound
 (folding rounds to the model's dtypes), is guilty. Rules are then bisected down to the one rewrite;
-folded constants and fusions are compared node by node.
+folded constants and fusions are compared node by node. Bodies of control flow are graphs of their
+own to a pass: the first one that it must not be applied to is the guilty one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from luban.engine import prepare
 from luban.engine.check.bound import judge
 from luban.engine.check.kernels import ops_of, places_of
 from luban.engine.check.report import Finding
-from luban.engine.pipeline import PASSES, Pass, apply_pass
+from luban.engine.pipeline import PASSES, Pass, apply_pass, map_graphs
 from luban.graph.evaluate import evaluate
 from luban.graph.ops.data import Constant
 from luban.ir.node import Graph, Node
@@ -53,7 +55,7 @@ def check_passes(
                 (f"output {i}: {v}" for i, v in enumerate(verdicts) if not v.ok), None
             )
         if difference is not None:
-            return _blame(each, graph, after, inputs, expected, difference), graph
+            return _Blame(each, graph, inputs, expected, registers).finding(difference), graph
         graph = after
     return None, graph
 
@@ -85,45 +87,96 @@ def _difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
     return None
 
 
-def _blame(
-    each: Pass,
-    before: Graph,
-    after: Graph,
-    inputs: Sequence[Any],
-    expected: list[Any],
-    difference: str,
-) -> Finding:
-    if each.name == "simplify":
-        return _guilty_rewrite(before, inputs, expected, difference)
-    if each.name == "fold":
-        found = _guilty_fold(before)
-        if found is not None:
-            return found
-    strange = _first_strange(before, after, inputs)
-    if strange is None:
-        return Finding("pass", each.name, (), difference)
-    culprit = f"{each.name}: {ops_of(strange)}"
-    return Finding("pass", culprit, places_of(strange), difference)
+class _Blame:
+    """Finds what a guilty pass did, in the graph or in one of its bodies."""
 
+    def __init__(
+        self,
+        each: Pass,
+        before: Graph,
+        inputs: Sequence[Any],
+        expected: Sequence[Any],
+        registers: Registers,
+    ) -> None:
+        self.each, self.before, self.inputs = each, before, inputs
+        self.expected, self.registers = expected, registers
+        self.last = 0  # the number of the outermost graph
+        map_graphs(before, self._counted)
 
-def _guilty_rewrite(
-    graph: Graph, inputs: Sequence[Any], expected: list[Any], difference: str
-) -> Finding:
-    """Bisect by the number of rewrites: the first one that changes the meaning."""
-    log: list[tuple[Rule, Node, Node]] = []
-    rewrite(graph, simplify.RULES, on_rewrite=lambda rule, old, new: log.append((rule, old, new)))
-    low, high = 0, len(log)  # right after `low` rewrites, wrong after `high`
-    while high - low > 1:
-        middle = (low + high) // 2
-        partial, _ = rewrite(graph, simplify.RULES, limit=middle)
-        if _difference(_meaning(partial, inputs), expected) is None:
-            low = middle
-        else:
-            high = middle
-    rule, old, new = log[high - 1]
-    culprit = f"simplify: rule {rule.name} ({rule.doc})"
-    change = f"{old.op.name} : {old.type} became {new.op.name} : {new.type}"
-    return Finding("pass", culprit, places_of(old), f"{change}; {difference}")
+    def finding(self, difference: str) -> Finding:
+        """Who is to blame for the difference."""
+        number, graph = self._guilty_graph()
+        inside = "" if number == self.last else f"in {graph.name}, "
+        found: Finding | None = None
+        if self.each.name == "simplify":
+            found = self._guilty_rewrite(number, graph, difference)
+        elif self.each.name == "fold":
+            found = _guilty_fold(graph)
+        if found is None:
+            after = self.each.apply(graph, self.registers, [])
+            strange = None if inside else _first_strange(graph, after, self.inputs)
+            culprit = self.each.name if strange is None else f"{self.each.name}: {ops_of(strange)}"
+            places = () if strange is None else places_of(strange)
+            found = Finding("pass", culprit, places, difference)
+        return replace(found, detail=inside + found.detail)
+
+    def _counted(self, number: int, graph: Graph) -> Graph:
+        self.last = number
+        return graph
+
+    def _partly(self, number: int, change: Callable[[Graph], Graph]) -> Graph:
+        """The pass on all graphs before number `number` in its order, and a change on that one."""
+
+        def one(index: int, graph: Graph) -> Graph:
+            if index < number:
+                return self.each.apply(graph, self.registers, [])
+            return change(graph) if index == number else graph
+
+        return map_graphs(self.before, one)
+
+    def _with(self, number: int, piece: Graph) -> Graph:
+        """The graph with `piece` in the place of graph number `number`."""
+        return self._partly(number, lambda _graph: piece)
+
+    def _is_wrong(self, graph: Graph) -> bool:
+        return _difference(_meaning(graph, self.inputs), self.expected) is not None
+
+    def _guilty_graph(self) -> tuple[int, Graph]:
+        """(number, graph before the pass) of the first one that the pass makes wrong."""
+        seen: list[Graph] = []
+
+        def apply(graph: Graph) -> Graph:
+            seen.append(graph)
+            return self.each.apply(graph, self.registers, [])
+
+        for number in range(self.last + 1):
+            seen.clear()
+            if self._is_wrong(self._partly(number, apply)):
+                return number, seen[-1]
+        return self.last, seen[-1]
+
+    def _guilty_rewrite(self, number: int, graph: Graph, difference: str) -> Finding | None:
+        """Bisect by the number of rewrites: the first one that changes the meaning."""
+        log: list[tuple[Rule, Node, Node]] = []
+
+        def note(by: Rule, old: Node, new: Node) -> None:
+            log.append((by, old, new))
+
+        rewrite(graph, simplify.RULES, on_rewrite=note)
+        if not log:
+            return None
+        low, high = 0, len(log)  # right after `low` rewrites, wrong after `high`
+        while high - low > 1:
+            middle = (low + high) // 2
+            partial, _ = rewrite(graph, simplify.RULES, limit=middle)
+            if self._is_wrong(self._with(number, partial)):
+                high = middle
+            else:
+                low = middle
+        rule, old, new = log[high - 1]
+        culprit = f"simplify: rule {rule.name} ({rule.doc})"
+        change = f"{old.op.name} : {old.type} became {new.op.name} : {new.type}"
+        return Finding("pass", culprit, places_of(old), f"{change}; {difference}")
 
 
 def _guilty_fold(graph: Graph) -> Finding | None:

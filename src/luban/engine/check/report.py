@@ -19,13 +19,20 @@ class Layer:
     ops: str
     verdict: Verdict
 
+    @property
+    def closeness(self) -> float:
+        """How much of its bound the error takes; infinite beyond it."""
+        if not self.verdict.ok:
+            return float("inf")
+        return self.verdict.error / self.verdict.bound if self.verdict.bound else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong, and where.
 
-    level  "pass", "lowering", "code generation", "memory plan", "host operation", "runtime" or
-           "end to end"
+    level  "pass", "lowering", "code generation", "memory plan", "control flow", "host operation",
+           "runtime" or "end to end"
     culprit  the pass and rule, the kernel, or the node
     """
 
@@ -66,7 +73,7 @@ class CheckReport:
 
     def worst(self, count: int = 5) -> list[Layer]:
         """The layers nearest to (or beyond) their bound."""
-        return sorted(self.layers, key=_closeness, reverse=True)[:count]
+        return sorted(self.layers, key=lambda layer: layer.closeness, reverse=True)[:count]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
@@ -96,13 +103,6 @@ class CheckReport:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-
-def _closeness(layer: Layer) -> float:
-    verdict = layer.verdict
-    if not verdict.ok:
-        return float("inf")
-    return verdict.error / verdict.bound if verdict.bound else 0.0
 
 
 def _line(layer: Layer) -> dict[str, Any]:
