@@ -161,6 +161,76 @@ def test_specials_spread_as_softmax_spreads_them(special: float) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+Blind = Callable[[Node, Node], Node]
+BLIND: dict[str, Blind] = {
+    "nan": lambda weights, _: g.select(g.is_nan(weights), 0.0, weights),
+    "mask": lambda weights, mask: g.select(
+        g.broadcast_to(
+            g.equal(g.reduce("maximum", mask, [1], keep_axes=True), -np.inf), weights.tensor.shape
+        ),
+        0.0,
+        weights,
+    ),
+}
+
+
+def blind(kind: str) -> Graph:
+    """A query that sees no key gives 0."""
+    shape = {"q": (2, 3, "n", 4), "k": (2, 3, "m", 4), "v": (2, 3, "m", 4)}
+    q, k, v = (p(name, *sizes) for name, sizes in shape.items())
+    mask = p("mask", "n", "m")
+    scores = g.add(g.matmul(q, g.transpose(k, (0, 1, 3, 2))), mask)
+    weights = BLIND[kind](g.softmax(scores, 3), mask)
+    return Graph("blind", (q, k, v, mask), (g.matmul(weights, v),))
+
+
+@pytest.mark.parametrize("keys", [20, 300])
+@pytest.mark.parametrize("kind", BLIND)
+def test_a_query_that_is_to_see_nothing_gives_zeros(kind: str, keys: int) -> None:
+    graph = blind(kind)
+    inputs = inputs_with_mask(graph, [[], [keys - 1], [0]], keys)
+    (got,) = run_tiles(fused(graph), inputs, AVX512)
+    assert [op.kind for op in bodies(graph)] == ["attention"]
+    values = inputs[2]
+    for query, want in enumerate((values[:, :, 0] * 0, values[:, :, -1], values[:, :, 0])):
+        np.testing.assert_allclose(got[:, :, query], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [20, 300])
+def test_values_that_are_not_finite_show_through_weights_of_zero(keys: int) -> None:
+    graph = blind("nan")
+    inputs = inputs_with_mask(graph, [[], [1, 2], [0]], keys)
+    inputs[0][0, 0, 1] = np.nan
+    inputs[2][1, 1, 5, 2] = np.inf
+    (want,) = evaluate(graph, inputs)
+    (got,) = run_tiles(fused(graph), inputs, AVX512)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert got[0, 0, 1].tolist() == [0.0] * 4
+
+
+def test_known_lengths_with_queries_that_see_nothing() -> None:
+    q, k, v = (p(name, 7, 4) for name in "qkv")
+    weights = g.softmax(g.matmul(q, g.transpose(k, (1, 0))), 1)
+    graph = Graph("blind", (q, k, v), (g.matmul(BLIND["nan"](weights, q), v),))
+    inputs = inputs_for(graph, {})
+    inputs[0][3] = np.nan
+    (got,) = run_tiles(fused(graph), inputs, AVX512)
+    (want,) = evaluate(graph, inputs)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert got[3].tolist() == [0.0] * 4
+
+
+def test_single_weights_set_to_zero_stay_apart() -> None:
+    q, k, v = (p(name, 7, 4) for name in "qkv")
+    weights = g.softmax(g.matmul(q, g.transpose(k, (1, 0))), 1)
+    dropped = g.select(p("drop", 7, 7, dtype="bool"), 0.0, weights)
+    graph = Graph("dropped", (q, k, v, dropped.operands[0]), (g.matmul(dropped, v),))
+    assert "single weights are set to 0" in reasons(graph)[0]
+    halved = g.select(g.is_nan(weights), 0.5, weights)
+    graph = Graph("halved", (q, k, v), (g.matmul(halved, v),))
+    assert "more is computed of the weights" in reasons(graph)[0]
+
+
 def grouped(form: str) -> Graph:
     """6 heads of queries, 2 of keys and values."""
     q, k, v = p("q", 2, "n", 6, 8), p("k", 2, 2, "m", 8), p("v", 2, 2, "m", 8)

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from luban.graph.ops.contract import DotGeneral
-from luban.graph.ops.elementwise import BINARY, UNARY, Bitcast, Cast, ElementwiseOp, Select
+from luban.graph.ops.elementwise import (
+    BINARY,
+    UNARY,
+    UNARY_BOOL,
+    Bitcast,
+    Cast,
+    ElementwiseOp,
+    Select,
+)
 from luban.graph.ops.reduce import Reduce
 from luban.graph.ops.structure import BroadcastInDim, Reshape
 from luban.ir.node import Node
@@ -25,7 +33,8 @@ _RENAMING = (BroadcastInDim, Reshape)
 class Attention:
     """The parts of one attention.
 
-    result   the product with v: weights are its left operand, perhaps reshaped
+    result   the product with v: weights are its left operand, perhaps reshaped, perhaps with zeros
+             where a query sees nothing
     weights  exp(scores - max) / sum
     scores   what softmax is taken of, along its last axis
     raw      q k'
@@ -44,11 +53,7 @@ def find_attention(result: Node) -> Attention | str:
     op = result.op
     if not isinstance(op, DotGeneral):
         return "no product"
-    weights = result.operands[0]
-    path = {result}
-    while isinstance(weights.op, Reshape):
-        path.add(weights)
-        weights = weights.operands[0]
+    path, weights = _to_softmax(result)
     members = _softmax(weights)
     if members is None:
         return "the left operand is no softmax"
@@ -61,6 +66,23 @@ def find_attention(result: Node) -> Attention | str:
         return f"the scores come from {len(raws)} products"
     (raw,) = raws
     return Attention(result, weights, scores, raw, frozenset({*path, *members, *inner}))
+
+
+def _to_softmax(result: Node) -> tuple[set[Node], Node]:
+    """(what stands between a product and a softmax, the softmax): other names, zeros in places."""
+    path = {result}
+    current = result.operands[0]
+    while True:
+        if isinstance(current.op, Reshape):
+            path.add(current)
+            current = current.operands[0]
+        elif isinstance(current.op, Select):
+            path.add(current)
+            condition, _, current = current.operands
+            if isinstance(condition.op, UNARY_BOOL["is_nan"]) and condition.operands[0] is current:
+                path.add(condition)
+        else:
+            return path, current
 
 
 def _last_differs(x: Node, y: Node) -> bool:

@@ -49,6 +49,8 @@ class _Writer:
         self.scope, self.b = scope, scope.b
         self.products, self.plan, self.sizes = products, products.plan, sizes
         self.score_values = needed(self.plan.nest.trace, self.plan.score)
+        if self.plan.blind not in (None, self.plan.weights):
+            self.score_values = [*self.score_values, *needed(self.plan.nest.trace, self.plan.blind)]
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: heads, blocks of queries."""
@@ -148,7 +150,12 @@ class _Writer:
             highest = self._highest(begin, keys)
             place = tile.local + rows.index
             if self.sizes.whole:
-                b.store(products.total, place, self._weights(begin, keys, highest))
+                total = self._weights(begin, keys, highest)
+                b.store(products.total, place, total)
+                if plan.blind is not None:
+                    with b.if_(products.is_blind(total)) as branch, branch.then(), scope.inner():
+                        self._see_nothing(begin, keys)
+                        b.store(products.total, place, b.constant(1.0, "f32"))
             else:
                 before = b.load(products.top, place)
                 top = self._higher(highest, before)
@@ -160,6 +167,14 @@ class _Writer:
                 b.store(products.total, place, total)
                 b.store(products.scale, place, scale)
             rows.yield_()
+
+    def _see_nothing(self, begin: Expr, keys: Keys) -> None:
+        """Weights of 0 for a query."""
+        b, lanes = self.b, self.sizes.lanes
+        zero = b.full((lanes,), 0.0, "f32")
+        with b.for_(0, keys.count, lanes) as loop:
+            b.store(self.products.scores, begin + loop.index, zero)
+            loop.yield_()
 
     def _highest(self, begin: Expr, keys: Keys) -> Expr:
         """The model's maths on a row of scores, in place; the highest of them."""

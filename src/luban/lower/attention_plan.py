@@ -34,6 +34,8 @@ class AttentionPlan:
     raw            q k', as `score` knows it
     key, value     loads
     target         the place of a result
+    blind          where this holds for a query all its weights are 0; a query of which weights are
+                   NaN is meant if it is the stage `weights` itself
     """
 
     nest: Nest
@@ -51,6 +53,8 @@ class AttentionPlan:
     raw: Ref
     score: Ref
     target: Linear
+    weights: Ref
+    blind: Ref | None
 
 
 def holds_attention(body: Graph) -> bool:
@@ -115,7 +119,7 @@ class _Planner:
         column = _lone_axis(place[-1])
         weights = self._stage(attention.weights)
         left, value = self._operands(attention.result, axis_index(self.keys))
-        self._is(left, weights)
+        blind = self._blind(left, weights)
         raw = self._stage(attention.raw)
         score = trace.value(attention.scores, self.places[attention.weights])
         if _lone_axis(self.places[attention.raw][-1]) != self.keys:
@@ -145,6 +149,8 @@ class _Planner:
             raw=raw,
             score=score,
             target=row_major(index, sizes),
+            weights=weights,
+            blind=blind,
         )
 
     def _stage(self, n: Node) -> Ref:
@@ -162,6 +168,21 @@ class _Planner:
     def _is(self, value: Ref, wanted: Ref) -> None:
         if value is not wanted:
             raise Declined(f"more is computed of a product ({value.kind})")
+
+    def _blind(self, used: Ref, weights: Ref) -> Ref | None:
+        """The condition under which a query's weights are all 0, if weights are used with one."""
+        if used is weights:
+            return None
+        zero = used.args[1] if used.kind == "select" and used.args[2] is weights else None
+        if zero is None or zero.kind != "constant" or zero.value != 0:
+            raise Declined(f"more is computed of the weights ({used.kind})")
+        condition = used.args[0]
+        if condition.kind == "is_nan" and condition.args == (weights,):
+            return weights
+        if self.keys in _moving(condition) or weights in needed(self.trace, condition):
+            raise Declined("single weights are set to 0")
+        self._check_maths(condition, {self.inner})
+        return condition
 
     def _operands(self, product: Node, step: Linear) -> tuple[Ref, Ref]:
         """The operands of a product at its known place, `step` along the contracted axis."""

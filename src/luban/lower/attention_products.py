@@ -298,19 +298,13 @@ class Products:
 
     def _weigh_columns(self, tile: Tile, keys: Keys, start: int, vectors: int) -> None:
         b, scope, sizes = self.b, self.scope, self.sizes
-        pointer = scope.pointer(self.plan.value)
         places = [(r, start + v * sizes.lanes) for r in range(tile.height) for v in range(vectors)]
         carried = [self._before(tile, row, column) for row, column in places]
         first = self.value_start + keys.first * self.value_step
         with b.for_(0, keys.count, 1, carried=carried, unroll=_UNROLL) as loop, scope.inner():
             here = first + loop.index * self.value_step
-            right = []
-            for v in range(vectors):
-                column = start + v * sizes.lanes
-                begin = here + self.value_inner * column
-                inside = self.inside(column)
-                strides = [self.value_inner]
-                right.append(b.load(pointer, begin, (sizes.lanes,), strides, mask=inside))
+            columns = [start + v * sizes.lanes for v in range(vectors)]
+            right = [self._value_vector(here + self.value_inner * c, c) for c in columns]
             left = [b.load(self.scores, loop.index + r * sizes.block) for r in range(tile.height)]
             loop.yield_(*_multiplied(b, left, right, loop.carried))
         for (row, column), sums in zip(places, loop.results, strict=True):
@@ -356,16 +350,52 @@ class Products:
             strides = [stride if isinstance(stride, int) else scope.size(stride)]
             b.store(scope.results[0], start, value, strides, mask=mask)
 
+    def is_blind(self, total: Expr) -> Expr:
+        """True if the present query, whose weights add up to `total`, is to see nothing."""
+        blind = self.plan.blind
+        assert blind is not None
+        if blind is not self.plan.weights:
+            return self.scope.value(blind)
+        return self.b.binary("or", self.b.unary("is_nan", total), total.eq(0.0))
+
     def finish(self, tile: Tile) -> None:
         """The results of a tile of queries, once all blocks have been."""
-        b, scope, lanes = self.b, self.scope, self.sizes.lanes
+        b, scope = self.b, self.scope
         with b.for_(0, tile.height, 1) as rows, scope.inner():
             total = self.row_total(tile, rows.index)
-            for column in range(0, self.columns, lanes):
-                place = self._carried_place(tile, rows.index, column)
-                value = b.load(self.carried, place, (lanes,)) / total
-                self.store(tile.place(scope, rows.index), column, value)
+            if self.plan.blind is None:
+                self._finish_row(tile, rows.index, total)
+            else:
+                scope.place[self.plan.row.axis] = tile.place(scope, rows.index)
+                with b.if_(self.is_blind(total)) as branch:
+                    with branch.then(), scope.inner():
+                        self._weigh_nothing(tile, rows.index)
+                    with branch.otherwise(), scope.inner():
+                        self._finish_row(tile, rows.index, total)
             rows.yield_()
+
+    def _finish_row(self, tile: Tile, row: Expr, total: Expr) -> None:
+        for column in range(0, self.columns, self.sizes.lanes):
+            place = self._carried_place(tile, row, column)
+            value = self.b.load(self.carried, place, (self.sizes.lanes,)) / total
+            self.store(tile.place(self.scope, row), column, value)
+
+    def _weigh_nothing(self, tile: Tile, row: Expr) -> None:
+        """The result of a query whose weights are all 0: 0, but NaN where a value is not finite."""
+        b, scope, lanes = self.b, self.scope, self.sizes.lanes
+        zero = b.full((lanes,), 0.0, "f32")
+        for column in range(0, self.columns, lanes):
+            first = self.value_start + self.value_inner * column
+            num_keys = scope.size(self.plan.num_keys)
+            with b.for_(0, num_keys, 1, carried=[zero]) as loop, scope.inner():
+                value = self._value_vector(first + loop.index * self.value_step, column)
+                loop.yield_(b.fma(zero, value, loop.carried[0]))
+            self.store(tile.place(scope, row), column, loop.results[0])
+
+    def _value_vector(self, begin: Expr, column: int) -> Expr:
+        """The numbers of one value from a column on."""
+        pointer, lanes = self.scope.pointer(self.plan.value), self.sizes.lanes
+        return self.b.load(pointer, begin, (lanes,), [self.value_inner], mask=self.inside(column))
 
 
 def _multiplied(

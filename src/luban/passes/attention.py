@@ -80,12 +80,13 @@ class _Finder:
         if isinstance(attention, str):
             return None
         why = self._stays_apart(attention)
-        for result, views in () if why else self._forms(attention):
-            body, leaves = _body(result, views)
-            why = self.no_attention(body) or ""
-            if not why:
+        for result, inside in () if why else self._forms(attention):
+            body, leaves = _body(result, inside)
+            reason = self.no_attention(body)
+            if reason is None:
                 self.decisions.append(Decision(last, True, "attention as one kernel"))
                 return result, Fusion("attention", body), leaves
+            why = why or reason
         self.decisions.append(Decision(last, False, f"attention in several kernels: {why}"))
         return None
 
