@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 from luban.codegen import llvm
 from luban.engine import kernels, plan_control
-from luban.engine.check import CheckReport, check_graph
+from luban.engine.check import CheckReport, check, check_graph
+from luban.engine.check.runtime_bodies import captured_names, control_graphs
+from luban.engine.check.runtimes import check_runtime
 from luban.engine.plan_code import Place
+from luban.frontend.onnx import import_model
 from luban.graph import build as g
 from luban.graph.ops.control import If, Loop, Scan
 from luban.graph.ops.elementwise import BINARY
@@ -134,3 +140,129 @@ def test_a_wrong_rule_is_bisected_inside_a_body(monkeypatch: Monkey) -> None:
         assert finding is not None
         assert finding.culprit == "simplify: rule halve_it (x * 3 -> x + x (wrong))"
         assert finding.detail.startswith("in body, multiply : f32[37] became add : f32[37]")
+
+
+def loop_model() -> onnx.ModelProto:
+    """x = tanh(x @ w) + turn, three times; then an If whose branch uses w too."""
+
+    def value(name: str, kind: int, shape: list[int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["product"], "multiply"),
+            helper.make_node("Tanh", ["product"], ["warm"], "warm_up"),
+            helper.make_node("Cast", ["i"], ["turn"], "cast", to=TensorProto.FLOAT),
+            helper.make_node("Add", ["warm", "turn"], ["x_out"], "move_on"),
+        ],
+        "body",
+        [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []),
+         value("x", TensorProto.FLOAT, [4, 4])],
+        [value("c", TensorProto.BOOL, []), value("x_out", TensorProto.FLOAT, [4, 4])],
+    )  # fmt: skip
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(kind, ["last", "w"], [f"{name}_out"], f"{name}_op")],
+            name, [], [value(f"{name}_out", TensorProto.FLOAT, [4, 4])],
+        )
+        for name, kind in (("then", "Add"), ("else", "Sub"))
+    }  # fmt: skip
+    w = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Loop", ["three", "yes", "start"], ["last"], "looped", body=body),
+            helper.make_node("ReduceSum", ["last"], ["sum"], "sum", keepdims=0),
+            helper.make_node("Less", ["sum", "zero"], ["small"], "compare"),
+            helper.make_node("If", ["small"], ["y"], "chosen", **branches),
+        ],
+        "controlled",
+        [value("start", TensorProto.FLOAT, [4, 4])],
+        [value("y", TensorProto.FLOAT, [4, 4])],
+        [onnx.numpy_helper.from_array(w, "w"),
+         onnx.numpy_helper.from_array(np.asarray(3, np.int64), "three"),
+         onnx.numpy_helper.from_array(np.asarray(True), "yes"),
+         onnx.numpy_helper.from_array(np.asarray(0, np.float32), "zero")],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+class LyingRuntime:
+    """ONNX Runtime with a wrong value of one name, from the given look at it on."""
+
+    def __init__(self, bad: str, first: int = 0) -> None:
+        self.bad, self.first, self.looks = bad, first, 0
+
+    def __call__(self, content: bytes, names: Any, inputs: Any) -> list[Any]:
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        results = list(session.run(list(names), dict(inputs)))
+        if self.bad in names:
+            if self.looks >= self.first:
+                results[list(names).index(self.bad)] += 0.01
+            self.looks += 1
+        return results
+
+
+def other(bad: str, first: int = 0) -> tuple[list[Any], Any]:
+    start = {"start": np.eye(4, dtype=np.float32)}
+    model = loop_model()
+    runner = LyingRuntime(bad, first)
+    layers, _, finding, _ = check_runtime("fake", import_model(model), model, start, runner)
+    return layers, finding
+
+
+def test_another_runtime_is_right_inside_bodies_too() -> None:
+    layers, finding = other("")
+    assert finding is None
+    names = [layer.name for layer in layers]
+    assert {"looped/product", "looped/warm", "last", "chosen/else_out", "y"} <= set(names)
+    assert names.index("looped/warm") < names.index("last")
+
+
+def test_a_wrong_node_in_a_body_of_another_runtime_is_named_with_its_turn() -> None:
+    _, finding = other("warm")
+    assert (finding.level, finding.culprit) == ("runtime", "Tanh warm_up")
+    assert finding.detail.startswith("in turn 0 of looped, its output 'warm'")
+    _, finding = other("warm", first=2)
+    assert finding.detail.startswith("in turn 2 of looped, ")
+    _, finding = other("else_out")
+    assert finding.detail.startswith("in else_branch of chosen, its output 'else_out'")
+
+
+def test_real_runtimes_pass_on_loops_and_branches() -> None:
+    found = check(loop_model(), runtime="onnxruntime")
+    assert found.ok, found
+
+
+def test_scans_are_walked_by_their_axes_and_directions() -> None:
+    def value(name: str, shape: list[int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["h", "row"], ["h_out"], "times"),
+         helper.make_node("Neg", ["h_out"], ["out"], "turned")],
+        "body", [value("h", [3]), value("row", [3])], [value("h_out", [3]), value("out", [3])],
+    )  # fmt: skip
+    scan = helper.make_node(
+        "Scan", ["h0", "rows"], ["last", "outs"], "swept",
+        body=body, num_scan_inputs=1, scan_input_axes=[1], scan_input_directions=[1],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [scan], "g", [value("h0", [3]), value("rows", [3, 5])],
+        [value("last", [3]), value("outs", [5, 3])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    random = np.random.default_rng(0)
+    inputs = {
+        "h0": random.standard_normal(3).astype(np.float32),
+        "rows": random.standard_normal((3, 5)).astype(np.float32),
+    }
+    found = check(model, inputs, runtime="onnxruntime")
+    assert found.ok, found
+    names = [layer.name for layer in found.layers]
+    assert "swept/h_out" in names
+
+
+def test_what_a_body_captures() -> None:
+    loop_node, *_, if_node = loop_model().graph.node
+    assert captured_names(control_graphs(loop_node)["body"]) == ["w"]
+    assert captured_names(control_graphs(if_node)["then_branch"]) == ["last", "w"]
