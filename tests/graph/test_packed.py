@@ -43,6 +43,31 @@ def test_convolutions_equal_sums_over_the_window() -> None:
     np.testing.assert_allclose(got[0, 1, 3], want, rtol=1e-12)
 
 
+def test_groups_of_rows_lie_together() -> None:
+    packed = apply(PackPanels(2, 2), np.arange(12).reshape(4, 3))
+    assert packed.shape == (2, 2, 2, 2)
+    np.testing.assert_array_equal(packed[0], [[[0, 3], [1, 4]], [[6, 9], [7, 10]]])
+    np.testing.assert_array_equal(packed[1], [[[2, 5], [0, 0]], [[8, 11], [0, 0]]])
+
+
+def test_products_in_groups_equal_numpy() -> None:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (2, 3, 8)).astype(np.uint8)
+    y = random.integers(-128, 128, (2, 8, 7)).astype(np.int8)
+    got = apply(PanelDot(1, 7, dtype("i32"), 4), x, apply(PackPanels(4, 4), y))
+    np.testing.assert_array_equal(got, x.astype(int) @ y.astype(int))
+
+
+def test_convolutions_in_groups_equal_sums_over_the_window() -> None:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (1, 5, 6, 4)).astype(np.uint8)
+    filters = random.integers(-128, 128, (3, 2, 4, 5)).astype(np.int8)
+    panels = apply(PackPanels(16, 4), filters.reshape(24, 5))
+    got = apply(PanelConvolution((3, 2), (1, 1), (1, 1), 5, dtype("i32"), 4), x, panels)
+    want = np.einsum("ijc,ijco->o", x[0, 1:4, 2:4].astype(int), filters.astype(int))
+    np.testing.assert_array_equal(got[0, 1, 2], want)
+
+
 def test_a_vector_cannot_be_packed() -> None:
     with pytest.raises(ShapeError, match=r"operand is f32\[4\] with panels of 8 columns"):
         PackPanels(8).infer(tensor("f32", 4))

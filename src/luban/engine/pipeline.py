@@ -24,6 +24,7 @@ from luban.passes.fuse import fuse
 from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
 from luban.passes.own_constants import own_constants
+from luban.passes.quantise import integer_products
 
 __all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "map_graphs", "optimise"]
 
@@ -56,6 +57,12 @@ def _simplify(graph: Graph, _registers: Registers, decisions: list[Decision]) ->
 
     changed, effects = rewrite(graph, simplify.RULES, on_rewrite=note)
     decisions.extend(Decision(d.node, False, f"{d.rule}: {d.why}") for d in effects.declined)
+    return changed
+
+
+def _quantise(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
+    changed, taken = integer_products(graph)
+    decisions.extend(taken)
     return changed
 
 
@@ -99,6 +106,7 @@ def _separate(graph: Graph, _registers: Registers, _decisions: list[Decision]) -
 PASSES: tuple[Pass, ...] = (
     Pass("simplify", "exact algebraic rules", _simplify),
     Pass("invariants", "loops carry only what they change", _invariants),
+    Pass("quantise", "products of dequantised factors as products of integers", _quantise),
     Pass("attention", "one kernel for the products and the softmax of attention", _attention),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
     Pass("fold", "small results of constants become constants", _fold),

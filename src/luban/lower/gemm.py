@@ -3,8 +3,9 @@
 The tile's rows are places of the last axis before the columns (pixels of a line, rows of a matrix),
 or of the last two when lines are short. Every reduced axis is a loop; since neighbouring reduced
 axes that lie contiguously have become one axis, a matrix product has one such loop and a 3 x 3
-convolution two. A program owns some rows of one panel. What the fusion does with each sum follows
-while the tile is still in registers.
+convolution two. Products of bytes come in groups of four, which one instruction sums. A program
+owns some rows of one panel. What the fusion does with each sum follows while the tile is still in
+registers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.registers import Registers
-from luban.graph.ops.packed import PanelConvolution, PanelDot
+from luban.graph.ops.packed import PanelConvolution, PanelDot, panel_depth, panel_width
 from luban.ir.node import Graph
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue
@@ -61,6 +62,7 @@ class _Plan:
     depth: DimLike
     columns: DimLike
     width: int
+    group: int
 
 
 def lower_panel_product(name: str, body: Graph, registers: Registers) -> Kernel:
@@ -92,8 +94,11 @@ def _plan(nest: Nest, reduction: Reduction) -> _Plan:
     panels = panels.args[0] if panels.kind == "cast" else panels
     if rows.args:
         raise Declined("the left operand of the product is padded as it is read")
-    *_, depth, width = node.operands[1].tensor.shape
-    assert isinstance(width, int)
+    reduced, group = list(nest.reduced), node.op.group
+    if group != 1:
+        inside = reduced.pop()
+        if group != 4 or offset_of(rows).coefficient(inside.axis) != 1:
+            raise Declined("the rows of a product in groups of four are not contiguous")
     column = node.tensor.rank - 1
     outer = [g for g in nest.kept if g.axis != column]
 
@@ -108,12 +113,13 @@ def _plan(nest: Nest, reduction: Reduction) -> _Plan:
         line,
         row,
         column,
-        tuple(nest.reduced),
+        tuple(reduced),
         rows,
         panels,
-        depth,
+        panel_depth(node),
         node.op.columns,
-        width,
+        panel_width(node),
+        group,
     )
 
 
@@ -224,11 +230,12 @@ class _Writer:
         if not isinstance(plan.depth, int) or not isinstance(plan.columns, int):
             return None
         several_loops = plan.line is not _ONE or len(plan.reduced) != 1 or plan.outer
-        near = plan.depth * plan.columns * 4 < _FAR_BYTES
+        near = plan.depth * plan.columns * 4 // plan.group < _FAR_BYTES
         if several_loops or near or rows < max(self.most_rows, _LEAST_ROWS):
             return None
         next_panel = plan.depth * plan.width
-        return self.b.select(number < self.vectors, number * self.lanes + next_panel, 0)
+        line = self.lanes * plan.group
+        return self.b.select(number < self.vectors, number * line + next_panel, 0)
 
     def _grain(self) -> tuple[int, int]:
         """Tiles of one program: along the rows, along the lines."""
@@ -236,7 +243,7 @@ class _Writer:
         depth = plan.depth if isinstance(plan.depth, int) else 256
         one = max(depth * plan.width * self.rows.tallest * self.lines.tallest, 1)
         along = self.rows.num_tiles
-        wanted = max(_WORK // one, 1)
+        wanted = max(_WORK * plan.group // one, 1)
         if not isinstance(along, int):
             return wanted, 1
         return min(wanted, max(along, 1)), max(wanted // max(along, 1), 1)
@@ -260,9 +267,12 @@ class _Writer:
         first = starts[0] + tile.line * along_line + tile.row * along_row
         begins = [first + along_line * i + along_row * j for i, j in tile.places()]
         wide = self.epilogue.accumulator
-        zero = self.b.full((self.lanes,), 0.0 if wide.is_float else 0, wide)
+        shape = (self.lanes,) if plan.group == 1 else (1, self.lanes)
+        zero = self.b.full(shape, 0.0 if wide.is_float else 0, wide)
         carried: Sequence[Expr] = [zero] * (len(begins) * vectors)
         flat = self._reduce(begins, starts[1], carried, plan.reduced)
+        if plan.group != 1:
+            flat = [self.b.reshape(total, (self.lanes,)) for total in flat]
         return [list(flat[r * vectors :][:vectors]) for r in range(len(begins))]
 
     def _reduce(
@@ -293,6 +303,14 @@ class _Writer:
         rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
         if self.ahead is not None:
             b.prefetch(panels, panel + self.ahead)
+        if plan.group == 4:
+            quads = [b.load(panels, panel + 4 * v * lanes, (4 * lanes,)) for v in range(vectors)]
+            four = [b.load(rows, begin, (1, 4)) for begin in begins]
+            return [
+                b.dot4(carried[r * vectors + v], left, quad)
+                for r, left in enumerate(four)
+                for v, quad in enumerate(quads)
+            ]
         right = [b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(vectors)]
         sums = []
         for r, begin in enumerate(begins):

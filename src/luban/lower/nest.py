@@ -10,7 +10,7 @@ from luban.core.dims import DimLike
 from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import InternalError
 from luban.graph.ops.contract import Convolution, DotGeneral
-from luban.graph.ops.packed import PanelConvolution, PanelDot
+from luban.graph.ops.packed import PanelConvolution, PanelDot, panel_depth, panel_width
 from luban.graph.ops.reduce import ArgReduce, Reduce, ReduceWindow
 from luban.ir.node import Graph, Node
 from luban.lower import maths
@@ -245,10 +245,10 @@ def _inner_sizes(node: Node) -> list[DimLike]:
     match op:
         case DotGeneral():
             return [node.operands[0].tensor.shape[axis] for axis in op.lhs_contract]
-        case PanelDot():
-            return [node.operands[1].tensor.shape[-2]]
-        case PanelConvolution(window=window):
-            return [*window, node.operands[0].tensor.shape[-1]]
+        case PanelDot(group=group):
+            return _grouped(panel_depth(node), group)
+        case PanelConvolution(window=window, group=group):
+            return [*window, *_grouped(node.operands[0].tensor.shape[-1], group)]
         case Convolution(layout="channels_first"):
             return list(node.operands[1].tensor.shape[1:])
         case Convolution():
@@ -256,6 +256,18 @@ def _inner_sizes(node: Node) -> list[DimLike]:
         case ReduceWindow():
             return list(op.window)
     raise InternalError(f"{op.name} is not a contraction")
+
+
+def _grouped(size: DimLike, group: int) -> list[DimLike]:
+    """A summed axis whose neighbours lie together in groups: the groups, and what is inside."""
+    return [size] if group == 1 else [dims.floor_div(size, group), group]
+
+
+def _from_groups(loop: Index, group: int) -> tuple[Linear, Index]:
+    """(place on the summed axis, place of its product in panels) by the loops of `_grouped`."""
+    if group == 1:
+        return loop[0], (loop[0],)
+    return loop[0].scaled(group) + loop[1], loop
 
 
 def _contracted(
@@ -315,9 +327,10 @@ def _panel_dot(
 ) -> tuple[Ref, Ref, tuple[Ref, ...]]:
     op, (lhs, panels) = node.op, node.operands
     assert isinstance(op, PanelDot)
-    panel, place = trace.quotient(out[-1], panels.tensor.shape[-1])
-    x = trace.value(lhs, (*out[:-1], *loop))
-    y = trace.value(panels, (*out[: op.batch], panel, *loop, place))
+    panel, place = trace.quotient(out[-1], panel_width(node))
+    depth, (row, *inside) = _from_groups(loop, op.group)
+    x = trace.value(lhs, (*out[:-1], depth))
+    y = trace.value(panels, (*out[: op.batch], panel, row, place, *inside))
     return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
 
 
@@ -326,16 +339,19 @@ def _panel_convolution(
 ) -> tuple[Ref, Ref, tuple[Ref, ...]]:
     op, (lhs, panels) = node.op, node.operands
     assert isinstance(op, PanelConvolution)
-    *taps, channel = loop
+    taps, (channel, (inner, *inside)) = (
+        loop[: len(op.window)],
+        _from_groups(loop[len(op.window) :], op.group),
+    )
     places: list[Linear] = []
     row: Linear = fixed(0)
     for axis, tap in enumerate(taps):
         places.append(out[axis + 1].scaled(op.strides[axis]) + tap.scaled(op.dilation[axis]))
         row = row.scaled(op.window[axis]) + tap
-    row = row.scaled(lhs.tensor.shape[-1]) + channel
-    panel, place = trace.quotient(out[-1], panels.tensor.shape[-1])
+    row = row.scaled(dims.floor_div(lhs.tensor.shape[-1], op.group)) + inner
+    panel, place = trace.quotient(out[-1], panel_width(node))
     x = trace.value(lhs, (out[0], *places, channel))
-    y = trace.value(panels, (panel, row, place))
+    y = trace.value(panels, (panel, row, place, *inside))
     return _widened(trace, x, op.dtype), _widened(trace, y, op.dtype), ()
 
 

@@ -350,7 +350,11 @@ def _pad(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref
 def _pack_panels(trace: Trace, node: Node, index: Index, guards: tuple[Ref, ...]) -> Ref:
     op, (operand,) = node.op, node.operands
     assert isinstance(op, PackPanels)
-    *batch, panel, row, place = index
+    if op.group == 1:
+        *batch, panel, row, place = index
+    else:
+        *batch, panel, above, place, below = index
+        row = above.scaled(op.group) + below
     column = panel.scaled(op.width) + place
     mine = trace.inside(column, operand.tensor.shape[-1])
     every = tuple(dict.fromkeys((*guards, *mine)))

@@ -7,6 +7,7 @@ load; packing what a call computes pays when several rows use each panel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from luban.core import dims
 from luban.core.dims import DimLike
@@ -19,6 +20,7 @@ from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 from luban.passes.channels_last import channels_last
 from luban.passes.decision import Decision
 from luban.passes.panels import has_panels
+from luban.passes.quads import GROUP, Factors, byte_factors, takes_quads
 
 __all__ = ["choose_layouts"]
 
@@ -92,10 +94,17 @@ def _in_panels(old: Node, op: DotGeneral, operands: tuple[Node, ...], registers:
     )
     total = dims.num_elements(_sizes(lhs, rows))
     made = PanelDot(batch, count, op.dtype)
+    factors: Factors | None = None
+    if takes_quads(lhs.tensor.dtype, rhs.tensor.dtype, op.dtype):
+        factors = byte_factors(left, matrix)
+        left, matrix = factors.rows, factors.matrix
+        made, depth = replace(made, group=GROUP), left.tensor.shape[-1]
     words = product_in_words(made, left.tensor)
     width = registers.panel_width(count, rhs.tensor.dtype.size_bytes, total, depth, depth, words)
-    panels = node(PackPanels(width), matrix, loc=old.loc)
+    panels = node(PackPanels(width, made.group), matrix, loc=old.loc)
     product = node(made, left, panels, loc=old.loc)
+    if factors is not None:
+        product = factors.corrected(product)
     return build.reshape(product, old.tensor.shape)
 
 

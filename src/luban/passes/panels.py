@@ -13,8 +13,10 @@ from luban.core.registers import Registers
 from luban.graph import build
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot, product_in_words
+from luban.graph.ops.reduce import ReduceWindow
 from luban.graph.ops.structure import Slice
 from luban.ir.node import Node, node
+from luban.passes.quads import GROUP, Factors, byte_factors, takes_quads
 
 __all__ = ["convolution_by_phases", "convolution_in_panels", "has_panels"]
 
@@ -28,28 +30,50 @@ def has_panels(operand: DType, result: DType) -> bool:
 
 def convolution_in_panels(registers: Registers, op: Convolution, x: Node, weights: Node) -> Node:
     """A convolution without groups or lhs dilation: x [N, *S, C], weights [*K, C, O]."""
-    *window, channels, columns = weights.tensor.shape
     dtype = x.tensor.dtype
-    depth = dims.num_elements((*window, channels))
+    bytes_only = takes_quads(dtype, weights.tensor.dtype, op.dtype)
     if any(p != 0 for p in (*op.low, *op.high)):
         zero = build.constant(0, dtype)
         x = build.pad(x, (0, *op.low, 0), (0, *op.high, 0), zero)
+    factors = byte_factors(x, weights) if bytes_only else None
+    if factors is not None:
+        x, weights = factors.rows, factors.matrix
+    *window, channels, columns = weights.tensor.shape
+    depth = dims.num_elements((*window, channels))
     whole = all(k == 1 for k in window) and all(s == 1 for s in op.strides)
     sizes = tuple(k for k in window if isinstance(k, int))
+    group = 1 if factors is None else GROUP
     matrix = build.reshape(weights, (depth, columns))
 
     made: PanelDot | PanelConvolution
     if whole:
-        made = PanelDot(0, columns, op.dtype)
+        made = PanelDot(0, columns, op.dtype, group)
         rows = dims.num_elements(x.tensor.shape[:-1])
     else:
-        made = PanelConvolution(sizes, op.strides, op.rhs_dilation, columns, op.dtype)
+        made = PanelConvolution(sizes, op.strides, op.rhs_dilation, columns, op.dtype, group)
         reach = (sizes[-1] - 1) * op.rhs_dilation[-1] + 1
         rows = (x.tensor.shape[-2] - reach) // op.strides[-1] + 1
     step = channels * op.strides[-1]
     words = product_in_words(made, x.tensor)
     width = registers.panel_width(columns, dtype.size_bytes, rows, depth, step, words)
-    return node(made, x, node(PackPanels(width), matrix))
+    sums = node(made, x, node(PackPanels(width, group), matrix))
+    return sums if factors is None else _over_windows(op, sizes, factors).corrected(sums)
+
+
+def _over_windows(op: Convolution, window: tuple[int, ...], factors: Factors) -> Factors:
+    """Factors whose shares are those of whole windows, not of each of their places."""
+    row_share, column_share = factors.row_share, factors.column_share
+    if row_share is not None:
+        none = (0,) * row_share.tensor.rank
+        slide = ReduceWindow(
+            "sum", (1, *window, 1), (1, *op.strides, 1), none, none, (1, *op.rhs_dilation, 1)
+        )
+        row_share = node(slide, row_share)
+    if column_share is not None:
+        columns = column_share.tensor.shape[-1]
+        column_share = build.reduce("sum", column_share, range(column_share.tensor.rank - 1))
+        column_share = build.reshape(column_share, (*(1,) * (len(window) + 1), columns))
+    return replace(factors, row_share=row_share, column_share=column_share)
 
 
 def convolution_by_phases(

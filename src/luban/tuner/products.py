@@ -10,7 +10,13 @@ from luban.core.registers import Registers
 from luban.engine.compile import Compiled
 from luban.engine.steps import LinkedKernel
 from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot, product_in_words
+from luban.graph.ops.packed import (
+    PackPanels,
+    PanelConvolution,
+    PanelDot,
+    panel_width,
+    product_in_words,
+)
 from luban.ir.node import Node
 
 __all__ = ["Product", "products_of"]
@@ -40,10 +46,8 @@ def products_of(compiled: Compiled, registers: Registers) -> dict[str, Product]:
         for n in _panel_products(fusion):
             assert isinstance(n.op, (PanelDot, PanelConvolution))
             words = product_in_words(n.op, n.operands[0].tensor)
-            width = n.operands[1].tensor.shape[-1]
-            assert isinstance(width, int)
             lanes = registers.lanes(n.operands[1].tensor.dtype.size_bytes)
-            made = Product(words, -(-width // lanes), ())
+            made = Product(words, -(-panel_width(n) // lanes), ())
             product = found.setdefault(words, made)
             product.candidates = _candidates(n.op.columns, product.vectors, lanes, registers)
             if kernel not in product.kernels:

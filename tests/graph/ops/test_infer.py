@@ -113,6 +113,17 @@ TYPES: list[tuple[Op, tuple[Type, ...], str]] = [
     (conv(lhs_dilation=(2, 2)), (f(1, 3, 4, 4), f(6, 3, 2, 2)), "f32[1,6,6,6]"),
     (PackPanels(16), (f(2, 8, "n"),), "f32[2,-((-n)//16),8,16]"),
     (PanelDot(0, 40, F32), (f("n", 64), f(3, 64, 16)), "f32[n,40]"),
+    (PackPanels(16, 4), (tensor("i8", 2, 8, "n"),), "i8[2,-((-n)//16),2,16,4]"),
+    (
+        PanelDot(0, 40, I32, 4),
+        (tensor("u8", "n", 64), tensor("i8", 3, 16, 16, 4)),
+        "i32[n,40]",
+    ),
+    (
+        PanelConvolution((3, 3), (1, 1), (1, 1), 40, I32, 4),
+        (tensor("u8", 1, 9, 9, 8), tensor("i8", 3, 18, 16, 4)),
+        "i32[1,7,7,40]",
+    ),
     (If(BRANCH, BRANCH, (f("n"),)), (tensor("bool"), f("m")), "(f32[n])"),
     (Loop(BODY, 1, (f("n"), f("t", "n"))), (i64(), tensor("bool"), f("n")), "(f32[n], f32[t,n])"),
     (Iota(I32, (N, 2), 0), (), "i32[n,2]"),
@@ -284,6 +295,18 @@ REFUSALS: list[tuple[Op, tuple[Type, ...], type[LubanError], str]] = [
     (
         PanelDot(0, 40, F32),
         (f("n", 64), f(2, 64, 16)),
+        ShapeError,
+        "with 0 batch axes and panels for 40",
+    ),
+    (
+        PackPanels(16, 4),
+        (f(6, 3),),
+        ShapeError,
+        r"operand is f32\[6,3\] with groups of 4 rows, expected a multiple of 4 rows",
+    ),
+    (
+        PanelDot(0, 40, I32, 4),
+        (tensor("u8", "n", 64), tensor("i8", 3, 64, 16)),
         ShapeError,
         "with 0 batch axes and panels for 40",
     ),

@@ -15,7 +15,7 @@ from luban.graph.evaluate import evaluate_node
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.packed import PanelConvolution, PanelDot
+from luban.graph.ops.packed import PanelConvolution, PanelDot, panel_depth
 from luban.graph.ops.reduce import Cumulative, Reduce, ReduceWindow
 from luban.ir.node import Graph, Node, node
 
@@ -38,7 +38,7 @@ def length(n: Node, sizes: dict[str, int]) -> int:
             case Convolution():
                 return prod(dims.evaluate(s, sizes) for s in n.operands[1].tensor.shape[:-1])
             case PanelDot() | PanelConvolution():
-                return dims.evaluate(n.operands[1].tensor.shape[-2], sizes)
+                return dims.evaluate(panel_depth(n), sizes)
             case Reduce(kind="sum"):
                 shape = n.operands[0].tensor.shape
                 return prod(dims.evaluate(shape[axis], sizes) for axis in op.axes)

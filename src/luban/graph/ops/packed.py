@@ -1,7 +1,9 @@
 """Products with an operand in panels: what the layout pass turns matrix products into.
 
 A panel is `width` columns side by side, one row after the other, so that a kernel reads it as one
-stream: panels[p, k, w] = matrix[k, p * width + w], and 0 behind the last column.
+stream: panels[p, k, w] = matrix[k, p * width + w], and 0 behind the last column. With a `group`,
+that many rows lie together, for instructions that sum as many products of narrow integers at once:
+panels[p, k, w, j] = matrix[k * group + j, p * width + w].
 """
 
 from __future__ import annotations
@@ -11,46 +13,64 @@ from math import prod
 from typing import ClassVar
 
 from luban.core import dims
-from luban.core.dims import DimLike
+from luban.core.dims import DimLike, Shape
 from luban.core.dtypes import DType
 from luban.core.errors import ShapeError
 from luban.core.types import TensorType, Type
 from luban.graph.infer import tensor_operand, tensor_operands, window_size
 from luban.graph.ops.contract import differ, product_dtype
-from luban.ir.node import Op
+from luban.ir.node import Node, Op
 
-__all__ = ["OPS", "PackPanels", "PanelConvolution", "PanelDot", "product_in_words"]
+__all__ = [
+    "OPS",
+    "PackPanels",
+    "PanelConvolution",
+    "PanelDot",
+    "panel_depth",
+    "panel_width",
+    "product_in_words",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class PackPanels(Op):
     """[*B, K, N] as panels [*B, ceil(N / width), K, width], with zeros behind column N.
 
+    With a group g above 1: [*B, ceil(N / width), K / g, width, g].
+
     >>> from luban.core.types import tensor
-    >>> PackPanels(16).infer(tensor("f32", 64, 40))
-    f32[3,64,16]
+    >>> PackPanels(16).infer(tensor("f32", 64, 40)), PackPanels(16, 4).infer(tensor("i8", 64, 40))
+    (f32[3,64,16], i8[3,16,16,4])
     """
 
     name: ClassVar[str] = "pack_panels"
     width: int
+    group: int = 1
 
     def infer(self, *operands: Type) -> Type:
-        """Raises ShapeError for an operand that is no matrix, or a width below 1."""
+        """Raises ShapeError for an operand that is no matrix, a width below 1, part of a group."""
         given = tensor_operand(operands)
-        if given.rank < 2 or self.width < 1:
+        if given.rank < 2 or self.width < 1 or self.group < 1:
             raise ShapeError(
                 f"operand is {given} with panels of {self.width} columns, "
                 "expected at least 2 axes and 1 column"
             )
         *batch, rows, columns = given.shape
-        return given.with_shape((*batch, dims.ceil_div(columns, self.width), rows, self.width))
+        depth = dims.floor_div(rows, self.group)
+        if depth * self.group != rows:
+            raise ShapeError(
+                f"operand is {given} with groups of {self.group} rows, "
+                f"expected a multiple of {self.group} rows"
+            )
+        inner = (self.width,) if self.group == 1 else (self.width, self.group)
+        return given.with_shape((*batch, dims.ceil_div(columns, self.width), depth, *inner))
 
 
 @dataclass(frozen=True, slots=True)
 class PanelDot(Op):
     """Matrix product [*B, *M, K] x panels [*B, P, K, W] = [*B, *M, columns], `batch` axes in B.
 
-    The panels hold `columns` columns. Accumulates as `dot_general` does.
+    The panels hold `columns` columns, in groups of `group` rows. Accumulates as `dot_general` does.
 
     >>> from luban.core.types import tensor
     >>> from luban.core.dtypes import dtype
@@ -62,18 +82,20 @@ class PanelDot(Op):
     batch: int
     columns: DimLike
     dtype: DType
+    group: int = 1
 
     def infer(self, *operands: Type) -> Type:
         """Raises ShapeError for panels that do not fit the rows or the columns."""
         lhs, panels = tensor_operands(operands, 2)
         product_dtype(lhs, panels, self.dtype)
-        expected = (
-            *lhs.shape[: self.batch],
-            dims.ceil_div(self.columns, panels.shape[-1] or 1),
-            lhs.shape[-1] if lhs.rank else 0,
-        )
-        fits = lhs.rank > self.batch and panels.rank == self.batch + 3
-        if not fits or any(map(differ, expected, panels.shape[:-1])):
+        fits = lhs.rank > self.batch and panels.rank == self.batch + 3 + (self.group > 1)
+        if not fits or any(
+            map(
+                differ,
+                (*lhs.shape[: self.batch], *_panels_of(self, lhs.shape[-1], panels)),
+                panels.shape,
+            )
+        ):
             raise ShapeError(
                 f"operands are {lhs} and {panels}, expected [batch, rows, depth] and "
                 f"[batch, panels, depth, width] with {self.batch} batch axes and panels for "
@@ -102,17 +124,17 @@ class PanelConvolution(Op):
     dilation: tuple[int, ...]
     columns: DimLike
     dtype: DType
+    group: int = 1
 
     def infer(self, *operands: Type) -> Type:
         """Raises ShapeError for panels that do not fit the channels or the columns."""
         lhs, panels = tensor_operands(operands, 2)
         product_dtype(lhs, panels, self.dtype)
         rank = len(self.window)
-        fits = lhs.rank == rank + 2 and panels.rank == 3
+        fits = lhs.rank == rank + 2 and panels.rank == 3 + (self.group > 1)
         if fits:
             depth = lhs.shape[-1] * prod(self.window)
-            expected = (dims.ceil_div(self.columns, panels.shape[-1] or 1), depth)
-            fits = not any(map(differ, expected, panels.shape[:-1]))
+            fits = not any(map(differ, _panels_of(self, depth, panels), panels.shape))
         if not fits:
             raise ShapeError(
                 f"operands are {lhs} and {panels}, expected [batch, {rank} spatial axes, channels] "
@@ -126,6 +148,29 @@ class PanelConvolution(Op):
             )
         ]
         return TensorType(self.dtype, (lhs.shape[0], *space, self.columns))
+
+
+def _panels_of(op: PanelDot | PanelConvolution, depth: DimLike, given: TensorType) -> Shape:
+    """The shape, behind batch axes, of panels for `depth` rows that are as wide as the given."""
+    width = given.shape[-1] if op.group == 1 else given.shape[-2]
+    inner = (width,) if op.group == 1 else (width, op.group)
+    return (dims.ceil_div(op.columns, width or 1), dims.ceil_div(depth, op.group), *inner)
+
+
+def panel_width(product: Node) -> int:
+    """The columns of a panel of a product's right operand."""
+    assert isinstance(product.op, (PanelDot, PanelConvolution))
+    shape = product.operands[1].tensor.shape
+    width = shape[-1] if product.op.group == 1 else shape[-2]
+    assert isinstance(width, int)
+    return width
+
+
+def panel_depth(product: Node) -> DimLike:
+    """The products that one element of the result sums up."""
+    assert isinstance(product.op, (PanelDot, PanelConvolution))
+    shape, group = product.operands[1].tensor.shape, product.op.group
+    return shape[-2] if group == 1 else shape[-3] * group
 
 
 def product_in_words(op: PanelDot | PanelConvolution, rows: TensorType) -> str:

@@ -90,7 +90,8 @@ def integer_matmul(
     """(a - a_zero) @ (b - b_zero) in i32.
 
     The product is taken of the narrow integers themselves; zero points are corrected for afterwards
-    by sums over rows and columns, of which constant ones fold away.
+    by sums over rows and columns, of which constant ones fold away. A correction is the first
+    operand of its sum, so that it is there when the product's kernel adds it.
     """
     result = build.matmul(a, b, "i32")
     if a.tensor.rank < 2 or b.tensor.rank < 2:
@@ -99,13 +100,13 @@ def integer_matmul(
     b_point = None if is_zero(ctx, b_zero) else _column_point(b_zero)
     if a_point is not None:
         columns = build.reduce("sum", build.cast(b, "i32"), [b.tensor.rank - 2], keep_axes=True)
-        result = build.subtract(result, build.multiply(a_point, columns))
+        result = build.add(build.multiply(build.negative(a_point), columns), result)
     if b_point is not None:
         rows = build.reduce("sum", build.cast(a, "i32"), [a.tensor.rank - 1], keep_axes=True)
-        result = build.subtract(result, build.multiply(rows, b_point))
+        result = build.add(build.multiply(rows, build.negative(b_point)), result)
     if a_point is not None and b_point is not None:
         depth = build.cast(build.dimension(a.tensor.shape[-1]), "i32")
-        result = build.add(result, build.multiply(build.multiply(a_point, b_point), depth))
+        result = build.add(build.multiply(build.multiply(a_point, b_point), depth), result)
     return result
 
 
