@@ -412,7 +412,16 @@ def _one_line(error: LubanError, inputs: Sequence[Node | None], loc: Loc) -> str
 def _explained(
     error: LubanError, proto: onnx.NodeProto, inputs: Sequence[Node | None], loc: Loc
 ) -> LubanError:
-    """The same kind of error, saying which ONNX node was being translated and what it was given."""
+    """The same kind of error, saying which ONNX node was being translated and what it was given.
+
+    One of a node inside a branch or a loop's body says so already, and where that node is.
+    """
+    if error.loc is not None and error.loc.path.startswith(f"{loc.path}/") and _has_body(proto):
+        return error
     error.message = f"{proto.op_type} of ({_types(inputs)}): {error.message}"
     error.loc = loc
     return error
+
+
+def _has_body(proto: onnx.NodeProto) -> bool:
+    return any(attribute.type == onnx.AttributeProto.GRAPH for attribute in proto.attribute)

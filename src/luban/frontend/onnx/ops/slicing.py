@@ -159,6 +159,7 @@ def pad_by_inputs(
 ) -> Node:
     """Elements added to both ends of axes: a value, the edge, a reflection, or the other end."""
     rank = x.tensor.rank
+    _pad_mode(ctx)  # a wrong one is said before anything is left to the run
     moved = _known_axes(ctx, x, axes)
     amounts = ctx.sizes(pads)
     if amounts is None or moved is None:
@@ -166,6 +167,13 @@ def pad_by_inputs(
         raise RunTimeValueNeeded(pads, [_open_axes(ctx, x, open_axes)])
     filler = build.lift(0, x) if value is None else build.reshape(value, ())
     return _padded(ctx, x, amounts, moved, filler)
+
+
+def _pad_mode(ctx: NodeContext) -> str:
+    mode = ctx.text("mode", "constant")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise ctx.wrong(f"mode is {mode!r}, expected constant, edge, reflect or wrap")
+    return mode
 
 
 def _padded(
@@ -177,11 +185,9 @@ def _padded(
     high: list[DimLike] = [0] * x.tensor.rank
     for i, axis in enumerate(axes):
         low[axis], high[axis] = amounts[i], amounts[i + len(axes)]
-    mode = ctx.text("mode", "constant")
+    mode = _pad_mode(ctx)
     if mode == "constant":
         return build.pad(x, low, high, value)
-    if mode not in ("edge", "reflect", "wrap"):
-        raise ctx.wrong(f"mode is {mode!r}, expected constant, edge, reflect or wrap")
     for axis in range(x.tensor.rank):
         if (low[axis], high[axis]) != (0, 0):
             x = _repeated(x, axis, low[axis], high[axis], mode)
