@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.conformance.case import PATHS, Array, Case, check
+from tests.conformance.case import PATHS, Array, Case, check, model_of
 
 INF = float("inf")
 
@@ -324,6 +324,26 @@ CASES = [
         },
         (table[[[3, 99, 0], [99, 5, 0]]],),
     ),
+    Case(
+        "O22",
+        "a one sided short time transform",
+        "g (float[1, n, 1] x, float[8] w) => (float[1, frames, 5, 2] y) "
+        "<int64 step = {4}, int64 length = {8}> { y = STFT(x, step, w, length) }",
+        {
+            "x": (wave := np.sin(np.arange(32, dtype=np.float32)))[None, :, None],
+            "w": np.ones(8, np.float32),
+        },
+        (
+            np.stack(
+                [
+                    (turns := np.fft.rfft([wave[i : i + 8] for i in range(0, 25, 4)])).real,
+                    turns.imag,
+                ],
+                -1,
+            ).astype(np.float32)[None],
+        ),
+        tolerance=1e-6,
+    ),
     *empty_cases(),
     *attention_cases(),
 ]
@@ -333,3 +353,17 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, path: str) -> None:
     check(case, PATHS[path])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_o22_multinomial_draws_what_is_likely(path: str) -> None:
+    """Rows of log-probabilities: what has none is never drawn, a half is drawn half of the time."""
+    text = """g (float[2, 3] x) => (int32[2, 4000] y)
+    { y = Multinomial <sample_size = 4000, seed = 7.0> (x) }"""
+    x = np.log(np.array([[1, 0, 0], [0.5, 0, 0.5]], np.float32) + np.float32(1e-30))
+    (got,) = PATHS[path](model_of(text), {"x": x})
+    assert got.dtype == np.int32
+    assert got.shape == (2, 4000)
+    assert not got[0].any()
+    assert set(np.unique(got[1])) == {0, 2}
+    assert 0.45 < (got[1] == 0).mean() < 0.55

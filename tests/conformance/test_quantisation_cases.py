@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.case import PATHS, Case, check
+import luban
+from tests.conformance.case import PATHS, Case, check, model_of
 
 
 def quantise_case(
@@ -101,3 +102,12 @@ CASES.append(nibbles_case())
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, path: str) -> None:
     check(case, PATHS[path])
+
+
+def test_q8_every_layer_of_a_quantised_model_is_reported_with_its_error() -> None:
+    """Each layer on its own operands against float64, so a loss has a place."""
+    case = next(case for case in CASES if case.what == "quantised convolution of large inputs")
+    found = luban.check(model_of(case.text), case.inputs)
+    assert found.ok, found
+    assert found.layers
+    assert all(layer.verdict.error <= layer.verdict.bound for layer in found.layers)
