@@ -72,9 +72,9 @@ def test_known_lengths(queries: int, keys: int, registers: Registers) -> None:
 
 
 @TILES
-@pytest.mark.parametrize(("queries", "keys"), [(1, 257), (7, 0), (1, 0), (0, 3), (8, 260)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 257), (7, 0), (1, 0), (0, 3), (2, 258)])
 def test_lengths_known_at_run_time(queries: int, keys: int, registers: Registers) -> None:
-    check(heads("n", "m", batch=1), registers, n=queries, m=keys)
+    check(heads("n", "m", 4, batch=1), registers, n=queries, m=keys)
 
 
 def test_more_queries_than_one_program_takes() -> None:
@@ -87,7 +87,7 @@ def test_more_keys_than_one_block_holds() -> None:
 
 
 @TILES
-@pytest.mark.parametrize(("size", "columns"), [(3, 5), (20, 100), (64, 64), (100, 33)])
+@pytest.mark.parametrize(("size", "columns"), [(3, 5), (20, 70), (64, 16)])
 def test_sizes_of_keys_and_values(size: int, columns: int, registers: Registers) -> None:
     check(heads(7, 19, size, columns, batch=1), registers)
     check(heads("n", 19, size, columns, batch=1), registers, n=1)
@@ -102,9 +102,10 @@ MASKS: dict[str, tuple[int | str, ...]] = {
 }
 
 
-def masked(mask: Node, scores: Callable[[Node, Node], Node]) -> Graph:
-    shape = {"q": (2, 3, "n", 4), "k": (2, 3, "m", 4), "v": (2, 3, "m", 4)}
-    q, k, v = (p(name, *sizes) for name, sizes in shape.items())
+def masked(
+    mask: Node, scores: Callable[[Node, Node], Node], lead: tuple[int, ...] = (2, 3)
+) -> Graph:
+    q, k, v = (p(name, *lead, length, 4) for name, length in zip("qkv", "nmm", strict=True))
     return Graph("masked", (q, k, v, mask), (attend(q, k, v, lambda s: scores(s, mask)),))
 
 
@@ -137,25 +138,25 @@ def inputs_with_mask(graph: Graph, visible: list[list[int]], keys: int) -> list[
     return [*inputs[:3], mask]
 
 
-@pytest.mark.parametrize("keys", [20, 600])
+@pytest.mark.parametrize("keys", [20, 300])
 @pytest.mark.parametrize("queries", [1, 3])
 def test_a_query_that_sees_nothing_gives_nan_and_one_that_sees_the_last_key_its_value(
     keys: int, queries: int
 ) -> None:
-    graph = masked(p("mask", "n", "m"), lambda s, mask: g.add(s, mask))
+    graph = masked(p("mask", "n", "m"), lambda s, mask: g.add(s, mask), (1,))
     for visible in ([[], [keys - 1], [0]], [[keys - 1], [], [0]]):
         inputs = inputs_with_mask(graph, visible[:queries], keys)
         (got,) = run_tiles(fused(graph), inputs, AVX512)
         for query, seen in enumerate(visible[:queries]):
-            want = inputs[2][:, :, seen[0]] if seen else np.full((2, 3, 4), np.nan)
-            np.testing.assert_allclose(got[:, :, query], want, rtol=1e-6)
+            want = inputs[2][:, seen[0]] if seen else np.full((1, 4), np.nan)
+            np.testing.assert_allclose(got[:, query], want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])
 def test_specials_spread_as_softmax_spreads_them(special: float) -> None:
-    graph = masked(p("mask", "n", "m"), lambda s, mask: g.add(s, mask))
-    inputs = inputs_with_mask(graph, [list(range(600))] * 3, 600)
-    inputs[3][1, 500] = special
+    graph = masked(p("mask", "n", "m"), lambda s, mask: g.add(s, mask), (1,))
+    inputs = inputs_with_mask(graph, [list(range(300))] * 3, 300)
+    inputs[3][1, 280] = special
     (want,) = evaluate(graph, inputs)
     (got,) = run_tiles(fused(graph), inputs, AVX512)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -176,8 +177,7 @@ BLIND: dict[str, Blind] = {
 
 def blind(kind: str) -> Graph:
     """A query that sees no key gives 0."""
-    shape = {"q": (2, 3, "n", 4), "k": (2, 3, "m", 4), "v": (2, 3, "m", 4)}
-    q, k, v = (p(name, *sizes) for name, sizes in shape.items())
+    q, k, v = (p(name, 1, 2, length, 4) for name, length in zip("qkv", "nmm", strict=True))
     mask = p("mask", "n", "m")
     scores = g.add(g.matmul(q, g.transpose(k, (0, 1, 3, 2))), mask)
     weights = BLIND[kind](g.softmax(scores, 3), mask)
@@ -201,7 +201,7 @@ def test_values_that_are_not_finite_show_through_weights_of_zero(keys: int) -> N
     graph = blind("nan")
     inputs = inputs_with_mask(graph, [[], [1, 2], [0]], keys)
     inputs[0][0, 0, 1] = np.nan
-    inputs[2][1, 1, 5, 2] = np.inf
+    inputs[2][0, 1, 5, 2] = np.inf
     (want,) = evaluate(graph, inputs)
     (got,) = run_tiles(fused(graph), inputs, AVX512)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
