@@ -228,6 +228,28 @@ def test_group_query_attention_of_a_prompt() -> None:
     assert_agree("GroupQueryAttention", given, 3, num_heads=4, kv_num_heads=2, softcap=5.0)
 
 
+@pytest.mark.parametrize("form", ["smooth", "sink"])
+@pytest.mark.parametrize("past", [0, 7])
+def test_group_query_attention_whose_softmax_has_a_sink(form: str, past: int) -> None:
+    """One more term in the denominator: exp(0), or exp of a number of each head."""
+    batch = 1 if past else 2  # all that the reference runs
+    given = [
+        f32(batch, 3, 64),
+        f32(batch, 3, 32),
+        f32(batch, 3, 32),
+        f32(batch, 2, past, 16) if past else None,
+        f32(batch, 2, past, 16) if past else None,
+        np.full(batch, past + 2, np.int32),
+        np.array(past + 3, np.int32),
+    ]
+    attributes: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "softcap": 3.0}
+    if form == "sink":
+        given += [None, None, None, None, f32(4)]
+    else:
+        attributes["smooth_softmax"] = 1
+    assert_agree("GroupQueryAttention", given, 3, constants=[6], **attributes)
+
+
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 def test_qlinear_binary(op: str) -> None:
     scales = [scalar(0.02), scalar(0.03), scalar(0.05)]

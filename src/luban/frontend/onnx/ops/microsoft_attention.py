@@ -271,8 +271,8 @@ def group_query_attention(
     sink: Node | None = None,
 ) -> tuple[Node, ...]:
     """Causal attention with a cache that holds last[b] + 1 keys of row b with the new ones."""
-    if sink is not None or ctx.int("smooth_softmax", 0):
-        raise ctx.unsupported("smooth_softmax or head_sink", "the plain softmax")
+    if sink is None and ctx.int("smooth_softmax", 0) == 1:
+        sink = build.full((1,), 0, q.tensor.dtype)
     num_heads, groups = ctx.int("num_heads"), ctx.int("kv_num_heads")
     if k is None or v is None:
         size = dims.floor_div(q.tensor.shape[2], num_heads + 2 * groups)
@@ -301,16 +301,31 @@ def group_query_attention(
     seen = visible(length, k.tensor.shape[2], start, max(window - 1, -1), 0)
     assert seen is not None
     bias = _sum([_wall(seen, q.tensor.dtype, _lowest(q.tensor.dtype)), added])
+    assert bias is not None
+    all_k, all_v, bias = (k, v, bias) if sink is None else _with_sink(q, k, v, bias, sink)
     scores = attend(
         q,
-        k,
-        v,
+        all_k,
+        all_v,
         scale=_scale(ctx),
         bias=bias,
         softcap=ctx.float("softcap", 0.0),
         may_mask_all=False,
     )
     return merged_heads(scores.result), k, v
+
+
+def _with_sink(q: Node, k: Node, v: Node, bias: Node, sink: Node) -> tuple[Node, Node, Node]:
+    """Keys, values and bias with one more key, whose score is `sink` [heads or 1] and value 0.
+
+    It takes its share of the softmax and gives nothing: exp(sink) more in the denominator.
+    """
+    batch, heads, length, _ = q.tensor.shape
+    rows = build.broadcast_to(bias, (batch, heads, length, k.tensor.shape[2]))
+    score = build.reshape(build.cast(sink, q.tensor.dtype), (1, sink.tensor.shape[0], 1, 1))
+    column = build.broadcast_to(score, (batch, heads, length, 1))
+    k, v = (build.pad(x, (0, 0, 0, 0), (0, 0, 1, 0)) for x in (k, v))
+    return k, v, build.concatenate([rows, column], 3)
 
 
 def _held(last: Node, batch: DimLike, length: DimLike) -> Node:
