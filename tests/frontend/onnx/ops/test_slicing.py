@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from luban.core.errors import LubanError
+from luban.frontend.onnx import import_model
 from tests.frontend.onnx.ops.comparison import Array, compare, run
 
 rng = np.random.default_rng(2)
@@ -117,3 +119,18 @@ def test_center_crop_pad(known: tuple[int, ...]) -> None:
 def test_reverse_sequence() -> None:
     compare("ReverseSequence", [normal(4, 3, 2), numbers(4, 2, 1)])
     compare("ReverseSequence", [normal(3, 4, 2), numbers(4, 2, 1)], batch_axis=0, time_axis=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("y = Slice(x, two, one)", "2, 1, 2, 2 starts, ends, axes and steps, expected as many"),
+        ("y = Slice(x, two, two, one)", "2, 2, 1, 2 starts, ends, axes and steps"),
+        ("y = GatherND <batch_dims = -1> (x, two)", "batch_dims is -1, expected 0 or more"),
+    ],
+)
+def test_malformed_places_are_an_error_of_the_model(body: str, words: str) -> None:
+    head = '<ir_version: 10, opset_import: ["" : 21]> g (float[4, 5] x) => (float[a, b] y)'
+    text = head + " <int64[2] two = {0, 1}, int64[1] one = {0}> { " + body + " }"
+    with pytest.raises(LubanError, match=words):
+        import_model(onnx.parser.parse_model(text))

@@ -44,6 +44,8 @@ def gather_elements(ctx: NodeContext, x: Node, indices: Node) -> Node:
 def gather_nd(ctx: NodeContext, x: Node, indices: Node) -> Node:
     """Slices of x at index vectors, which lie along the last axis of `indices`."""
     batch = ctx.int("batch_dims", 0)
+    if batch < 0:
+        raise ctx.wrong(f"batch_dims is {batch}, expected 0 or more")
     depth = _depth(x, indices, batch)
     shared = tuple(range(batch))
     named = tuple(range(batch, batch + depth))

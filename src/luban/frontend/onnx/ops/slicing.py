@@ -105,6 +105,10 @@ def _sliced(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> Node:
+    counts = [len(each) for each in (starts, ends, axes, steps)]
+    if len(set(counts)) != 1:
+        given = ", ".join(map(str, counts))
+        raise ShapeError(f"{given} starts, ends, axes and steps, expected as many of each")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis_from(axis, x.tensor.rank)
         if step == 0:
