@@ -127,10 +127,16 @@ def test_reverse_sequence() -> None:
         ("y = Slice(x, two, one)", "2, 1, 2, 2 starts, ends, axes and steps, expected as many"),
         ("y = Slice(x, two, two, one)", "2, 2, 1, 2 starts, ends, axes and steps"),
         ("y = GatherND <batch_dims = -1> (x, two)", "batch_dims is -1, expected 0 or more"),
+        # Empty or not: the standard asks for one rank and for equal sizes along other axes.
+        ("y = Concat <axis = 0> (x, none)", "operands are .* and .*, expected one rank"),
+        ("y = Concat <axis = 0> (x, flat)", "axis 1 differs"),
     ],
 )
 def test_malformed_places_are_an_error_of_the_model(body: str, words: str) -> None:
     head = '<ir_version: 10, opset_import: ["" : 21]> g (float[4, 5] x) => (float[a, b] y)'
-    text = head + " <int64[2] two = {0, 1}, int64[1] one = {0}> { " + body + " }"
+    text = (
+        head + " <int64[2] two = {0, 1}, int64[1] one = {0}, float[0] none = {}, "
+        "float[0, 4] flat = {}> { " + body + " }"
+    )
     with pytest.raises(LubanError, match=words):
         import_model(onnx.parser.parse_model(text))
