@@ -147,3 +147,45 @@ def test_fusing_random_graphs_keeps_the_meaning(graph: Graph) -> None:
     before, after = (evaluate(x, arrays, precision="float64") for x in (graph, fuse(graph)[0]))
     for a, b in zip(before, after, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def residual(also: Callable[[Node, Node], Node]) -> tuple[Graph, list[str]]:
+    """A product of codes, their numbers in the sum of another, and what leaves the kernels."""
+    x, w = p("x", "n", 8), p("w", 8, 8)
+    codes = g.cast(g.round_even(g.matmul(x, w)), "i8")
+    numbers = g.multiply(g.subtract(g.cast(codes, "f32"), 3.0), 0.5)
+    later = g.matmul(g.matmul(x, w), g.cast(g.reduce("sum", codes, [0], keep_axes=False), "f32"))
+    total = g.add(
+        g.matmul(g.broadcast_to(g.expand_dims(later, [1]), numbers.tensor.shape), w), numbers
+    )
+    graph = Graph("residual", (x, w), (total, also(codes, numbers)))
+    bodies = [n.op.body for n in fuse(graph)[0].nodes() if isinstance(n.op, Fusion)]
+    return graph, [str(r.tensor.dtype) for body in bodies for r in body.results]
+
+
+def keeps_integers(graph: Graph) -> None:
+    inputs = [np.rint(x * 3) for x in inputs_for(graph, {"n": 5})]
+    for a, b in zip(evaluate(fuse(graph)[0], inputs), evaluate(graph, inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_dequantised_bytes_go_from_kernel_to_kernel_as_bytes() -> None:
+    graph, left = residual(lambda codes, _: codes)
+    _, with_numbers = residual(lambda _, numbers: numbers)
+    assert left.count("f32") + 1 == with_numbers.count("f32")
+    keeps_integers(graph)
+
+
+def test_dequantised_bytes_that_are_an_output_are_numbers() -> None:
+    graph, _ = residual(lambda _, numbers: numbers)
+    keeps_integers(graph)
+
+
+def test_dequantised_bytes_behind_a_view_are_numbers() -> None:
+    graph, _ = residual(lambda _, numbers: g.exp(g.transpose(numbers, (1, 0))))
+    keeps_integers(graph)
+
+
+def test_dequantised_bytes_of_a_product_are_numbers() -> None:
+    graph, _ = residual(lambda _, numbers: g.matmul(numbers, p("w", 8, 8)))
+    keeps_integers(graph)

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from luban.graph.ops.data import Iota
+from luban.graph.ops.elementwise import BINARY, Cast
 from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.structure import Reshape
+from luban.graph.ops.structure import BroadcastInDim, Reshape
 from luban.ir.node import GetItem, Graph, Node, Parameter, node, rebuilt, results_of, users
-from luban.passes.cluster import SOLITARY, VIEWS, Cluster, inlined_constant, is_copy, squeezed
+from luban.passes.cluster import (
+    ELEMENTWISE,
+    SOLITARY,
+    VIEWS,
+    Cluster,
+    inlined_constant,
+    is_copy,
+    squeezed,
+)
 
 __all__ = ["Builder"]
+
+_LINEAR = (BINARY["subtract"], BINARY["multiply"])
+
+
+def _is_number(n: Node) -> bool:
+    while isinstance(n.op, (BroadcastInDim, Reshape)):
+        n = n.operands[0]
+    return inlined_constant(n)
+
+
+def _is_maths(n: Node) -> bool:
+    return isinstance(n.op, ELEMENTWISE)
 
 
 class Builder:
@@ -31,6 +52,30 @@ class Builder:
         self.used_by = users(order)
         self.new: dict[Node, Node] = {}
         self.needed = set(graph.results)
+        self.widened = self._widened(order)
+
+    def _widened(self, order: Sequence[Node]) -> set[Node]:
+        """Members that are dequantised bytes and only go on in maths: kernels read the bytes.
+
+        Each kernel that uses one works it out again, from a quarter of the memory.
+        """
+        found: dict[Node, None] = {}
+        for n in order:
+            source = n.operands[0] if n.operands else n
+            if n not in self.owner or self.owner.get(source) is not self.owner[n]:
+                continue
+            if isinstance(n.op, Cast) and n.tensor.dtype.name == "f32":
+                starts = source.tensor.dtype.name in ("i8", "u8")
+            else:
+                starts = isinstance(n.op, _LINEAR) and source in found and _is_number(n.operands[1])
+            if starts:
+                found[n] = None
+        kept: set[Node] = set()
+        for n in reversed(found):
+            users_are_maths = all(u in self.owner and _is_maths(u) for u in self.used_by[n])
+            if n not in self.needed and users_are_maths:
+                kept.add(n)
+        return {n for n in kept if n.operands[0] in kept or isinstance(n.op, Cast)}
 
     def build(self) -> Graph:
         """Materialise every result, iteratively: operands first."""
@@ -71,14 +116,16 @@ class Builder:
         outputs = [
             m
             for m in inside
-            if m in self.needed or any(self._outside_use(user, cluster) for user in self.used_by[m])
+            if m not in self.widened
+            and (m in self.needed or any(self._outside_use(u, cluster) for u in self.used_by[m]))
         ]
         return self._leaves(outputs, inside), outputs
 
     def _outside_use(self, user: Node, cluster: Cluster) -> bool:
         """True if `user` wants memory: no member, nor a view that only members copy."""
         if user in cluster.members:
-            return False
+            further = self.used_by[user] if user in self.widened else ()
+            return any(self._outside_use(use, cluster) for use in further)
         if user in self.owner or not isinstance(user.op, VIEWS):
             return True
         if user in self.needed:
@@ -105,7 +152,7 @@ class Builder:
         """True if a user's body computes this view itself."""
         if n in self.alone:
             return False
-        if isinstance(n.op, Iota) or n in self.scalars:
+        if isinstance(n.op, Iota) or n in self.scalars or n in self.widened:
             return True
         if n in self.owner or not isinstance(n.op, VIEWS) or n in self.new:
             return False
