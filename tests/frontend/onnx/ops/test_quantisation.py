@@ -145,6 +145,26 @@ def test_conv_integer_pads_with_the_zero_point() -> None:
     compare("ConvInteger", [x, filters], known=[1], group=1, **pads)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("size", [1, 4])
+def test_conv_integer_with_zero_points_of_filters(size: int, dtype: Any) -> None:
+    limits = np.iinfo(dtype)
+    x = RNG.integers(0, 256, (2, 3, 8, 7)).astype(np.uint8)
+    filters = RNG.integers(limits.min, limits.max + 1, (4, 3, 2, 3)).astype(dtype)
+    zeros = RNG.integers(limits.min, limits.max + 1, size).astype(dtype)
+    point = np.array(17, np.uint8)
+    attributes: dict[str, Any] = {"pads": [1, 0, 1, 2], "dilations": [2, 1]}
+    (got,) = run("ConvInteger", [x, filters, point, zeros], **attributes)
+    wide = np.pad(x.astype(int) - 17, ((0, 0), (0, 0), (1, 1), (0, 2)))
+    moved = filters.astype(int) - zeros.astype(int).reshape(-1, 1, 1, 1)
+    want = sum(
+        np.einsum("nchw,oc->nohw", wide[:, :, 2 * i : 2 * i + 8, j : j + 7], moved[:, :, i, j])
+        for i in range(2)
+        for j in range(3)
+    )
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_qlinear_conv(per_channel: bool) -> None:
     x = RNG.integers(0, 256, (1, 3, 6, 6)).astype(np.uint8)

@@ -8,9 +8,10 @@ from luban.core.dtypes import DTYPES, DType
 from luban.frontend.onnx.ops.convolution import kernel_shape
 from luban.frontend.onnx.registry import NodeContext, op
 from luban.frontend.onnx.scaling import dequantized, quantized, spread
-from luban.frontend.onnx.windows import windows
+from luban.frontend.onnx.windows import Windows, windows
 from luban.graph import build
-from luban.ir.node import Node
+from luban.graph.ops.reduce import ReduceWindow
+from luban.ir.node import Node, node
 
 __all__ = [
     "dynamically_quantized",
@@ -150,7 +151,15 @@ def integer_convolution(
     geometry = windows(ctx, x.tensor.shape[2:], kernel_shape(ctx, filters))
     low, high = geometry.low, geometry.high
     correction: Node | None = None
-    if not is_zero(ctx, f_zero):
+    if not is_zero(ctx, f_zero) and ctx.int("group", 1) == 1:
+        assert f_zero is not None
+        point = build.constant(0, x.tensor.dtype)
+        if x_zero is not None and not is_zero(ctx, x_zero):
+            point = build.reshape(x_zero, ())
+        x = build.pad(x, (0, 0, *low), (0, 0, *high), point)
+        low = high = (0,) * geometry.rank
+        correction = _share_of_zeros(x, filters, point, f_zero, geometry)
+    elif not is_zero(ctx, f_zero):
         assert f_zero is not None
         ones = (1,) * (filters.tensor.rank - 1)
         place = f_zero.tensor.shape[:1] if f_zero.tensor.num_elements != 1 else (1,)
@@ -176,7 +185,29 @@ def integer_convolution(
         groups=ctx.int("group", 1),
         element="i32",
     )
-    return result if correction is None else build.subtract(result, correction)
+    return result if correction is None else build.add(build.negative(correction), result)
+
+
+def _share_of_zeros(x: Node, filters: Node, x_zero: Node, f_zero: Node, geometry: Windows) -> Node:
+    """What zero points add to a convolution of whole windows, so that bytes stay bytes.
+
+    sum (x - a) (f - b) = sum x f - (b sum x + a sum (f - b))
+    """
+    ones = (1,) * geometry.rank
+    window = filters.tensor.shape[2:]
+    size = f_zero.tensor.shape[:1] if f_zero.tensor.num_elements != 1 else (1,)
+    point = build.cast(build.reshape(f_zero, (*size, 1, *ones)), "i32")  # like the filters
+    wide = build.cast(filters, "i32")
+    share = build.reduce("sum", build.subtract(wide, point), range(1, filters.tensor.rank))
+    share = build.multiply(share, build.cast(x_zero, "i32"))
+    pixels = build.reduce("sum", build.cast(x, "i32"), [1], keep_axes=True)
+    none = (0,) * pixels.tensor.rank
+    sizes = tuple(size for size in window if isinstance(size, int))
+    slide = ReduceWindow(
+        "sum", (1, 1, *sizes), (1, 1, *geometry.strides), none, none, (1, 1, *geometry.dilations)
+    )
+    rows = build.multiply(node(slide, pixels), build.reshape(point, (1, *size, *ones)))
+    return build.add(build.reshape(share, (1, *share.tensor.shape, *ones)), rows)
 
 
 @op("ConvInteger", since=10)
