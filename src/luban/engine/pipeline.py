@@ -25,6 +25,7 @@ from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
 from luban.passes.own_constants import own_constants
 from luban.passes.quantise import integer_products
+from luban.passes.winograd import use_winograd
 
 __all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "map_graphs", "optimise"]
 
@@ -78,6 +79,12 @@ def _layout(graph: Graph, registers: Registers, decisions: list[Decision]) -> Gr
     return changed
 
 
+def _winograd(graph: Graph, registers: Registers, decisions: list[Decision]) -> Graph:
+    changed, taken = use_winograd(graph, registers)
+    decisions.extend(taken)
+    return changed
+
+
 def _invariants(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
     for move in (move_invariants, own_constants):
         graph, taken = move(graph)
@@ -109,6 +116,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("quantise", "products of dequantised factors as products of integers", _quantise),
     Pass("attention", "one kernel for the products and the softmax of attention", _attention),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
+    Pass("winograd", "3 x 3 convolutions with fewer multiplications", _winograd),
     Pass("fold", "small results of constants become constants", _fold),
     Pass("once", "large results of constants are computed once, at load", _once),
     Pass("fuse", "one kernel for neighbouring operations", _fuse),

@@ -11,6 +11,7 @@ from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import Cumulative, ReduceWindow, Sort, TopK
 from luban.graph.ops.structure import Concatenate, Scatter, Transpose
+from luban.graph.ops.winograd import WinogradConvolution
 from luban.ir.node import Graph, Op
 from luban.lower.attention import lower_attention
 from luban.lower.attention_plan import holds_attention
@@ -24,12 +25,14 @@ from luban.lower.scatter import lower_scatter
 from luban.lower.trace import Declined
 from luban.lower.transposes import lower_transpose
 from luban.lower.windows import lower_window
+from luban.lower.winograd import lower_winograd
 
 __all__ = ["TEMPLATES", "lower_fusion"]
 
 TEMPLATES: dict[type[Op], Callable[[str, Graph, Registers], Kernel]] = {
     PanelDot: lower_panel_product,
     PanelConvolution: lower_panel_product,
+    WinogradConvolution: lower_winograd,
     Convolution: lower_window,
     ReduceWindow: lower_window,
 }

@@ -35,6 +35,7 @@ __all__ = [
     "build_nest",
     "finished",
     "merged_groups",
+    "single_nest",
 ]
 
 
@@ -122,13 +123,17 @@ def build_nest(body: Graph) -> Nest:
 
 def finished(nest: Nest) -> Nest:
     """The nest with adjacent axes as one loop. Raises Declined for values without a kernel."""
+    _check_maths(nest)
+    _collapse(nest)
+    return nest
+
+
+def _check_maths(nest: Nest) -> None:
     for ref in nest.needed():
         if ref.kind not in ("load", "constant", "scalar", "index", "stage"):
             maths.check(ref.kind, tuple(arg.dtype for arg in ref.args))
         elif ref.dtype.kind in ("complex", "string"):
             raise Declined(f"values of {ref.dtype} have no kernel")
-    _collapse(nest)
-    return nest
 
 
 def _plain(body: Graph) -> Nest:
@@ -231,13 +236,35 @@ def _contraction(body: Graph, node: Node) -> Nest:
     result, stages[node] = _stage(trace, node, out)
     kind = node.op.kind if isinstance(node.op, ReduceWindow) else "sum"
     nest.reductions.append(_reduction(node, kind, *reduction, result))
+    _write_results(nest, body, out, shape)
+    return nest
+
+
+def single_nest(body: Graph, node: Node) -> tuple[Nest, Reduction]:
+    """What becomes of `node`, which its template computes place by place: no loop of its own.
+
+    Every axis of the result is a loop axis. Raises Declined for maths without a kernel.
+    """
+    shape = node.tensor.shape
+    stages: dict[Node, Callable[[Index], Ref]] = {}
+    trace = Trace(dict(enumerate(shape)), stages)
+    nest = Nest(trace, [Group(i, size) for i, size in enumerate(shape)], [])
+    out = tuple(axis_index(i) for i in range(len(shape)))
+    result, stages[node] = _stage(trace, node, out)
+    reduction = _reduction(node, "sum", result, None, (), result)
+    _write_results(nest, body, out, shape)
+    _check_maths(nest)
+    return nest, reduction
+
+
+def _write_results(nest: Nest, body: Graph, out: Index, shape: Sequence[DimLike]) -> None:
     for position, root in enumerate(body.results):
-        if root.tensor.shape != shape:
+        if root.tensor.shape != tuple(shape):
             raise Declined(
                 f"result {list(root.tensor.shape)} beside a contraction of {list(shape)}"
             )
-        nest.writes.append(Write(position, trace.value(root, out), row_major(out, shape), False))
-    return nest
+        value = nest.trace.value(root, out)
+        nest.writes.append(Write(position, value, row_major(out, shape), False))
 
 
 def _inner_sizes(node: Node) -> list[DimLike]:

@@ -23,6 +23,7 @@ from luban.graph.ops.structure import (
     Slice,
     Transpose,
 )
+from luban.graph.ops.winograd import WinogradConvolution
 from luban.ir.node import Node
 
 __all__ = [
@@ -56,7 +57,7 @@ VIEWS = (
     PackPanels,
 )
 ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast, RandomBits)
-PANELLED = (PanelDot, PanelConvolution)
+PANELLED = (PanelDot, PanelConvolution, WinogradConvolution)
 CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
 KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Cumulative, Iota, Scatter)
 SOLITARY = (Sort, TopK)  # a kernel of their own, with nothing fused

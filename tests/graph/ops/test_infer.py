@@ -30,6 +30,7 @@ from luban.graph.ops.structure import (
     Slice,
     Transpose,
 )
+from luban.graph.ops.winograd import WinogradConvolution
 from luban.ir.node import Graph, Op
 
 N, M, K = symbol("n"), symbol("m"), symbol("k")
@@ -123,6 +124,11 @@ TYPES: list[tuple[Op, tuple[Type, ...], str]] = [
         PanelConvolution((3, 3), (1, 1), (1, 1), 40, I32, 4),
         (tensor("u8", 1, 9, 9, 8), tensor("i8", 3, 18, 16, 4)),
         "i32[1,7,7,40]",
+    ),
+    (
+        WinogradConvolution(4, (1, 1), (1, 0), 40, F32),
+        (f(1, 8, "w", 9), f(36, 3, 9, 16)),
+        "f32[1,8,max(0,w-1),40]",
     ),
     (If(BRANCH, BRANCH, (f("n"),)), (tensor("bool"), f("m")), "(f32[n])"),
     (Loop(BODY, 1, (f("n"), f("t", "n"))), (i64(), tensor("bool"), f("n")), "(f32[n], f32[t,n])"),

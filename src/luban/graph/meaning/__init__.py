@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from luban.graph.meaning import contract, control, data, elementwise, packed, reduce, structure
+from luban.graph.meaning import (
+    contract,
+    control,
+    data,
+    elementwise,
+    packed,
+    reduce,
+    structure,
+    winograd,
+)
 from luban.graph.meaning.context import Meaning
 from luban.ir.node import Op
 
@@ -14,6 +23,7 @@ MEANING: dict[type[Op], Meaning] = {
     **reduce.MEANING,
     **contract.MEANING,
     **packed.MEANING,
+    **winograd.MEANING,
     **control.MEANING,
     **data.MEANING,
 }

@@ -11,7 +11,7 @@ from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
 from luban.ir.node import Op
 
-__all__ = ["MEANING"]
+__all__ = ["MEANING", "unpacked"]
 
 
 def _pack(op: PackPanels, operands: list[Array], _context: Context) -> Array:

@@ -6,7 +6,17 @@ import.
 
 from __future__ import annotations
 
-from luban.graph.ops import contract, control, data, elementwise, fusion, packed, reduce, structure
+from luban.graph.ops import (
+    contract,
+    control,
+    data,
+    elementwise,
+    fusion,
+    packed,
+    reduce,
+    structure,
+    winograd,
+)
 from luban.ir.node import GetItem, Op, Parameter
 
 __all__ = ["PRIMITIVES"]
@@ -14,7 +24,8 @@ __all__ = ["PRIMITIVES"]
 
 def _table() -> dict[str, type[Op]]:
     table: dict[str, type[Op]] = {}
-    for module in (elementwise, structure, reduce, contract, packed, control, data, fusion):
+    modules = (elementwise, structure, reduce, contract, packed, winograd, control, data, fusion)
+    for module in modules:
         for op in module.OPS:
             if op.name in table:
                 raise TypeError(f"two primitives are called {op.name}")

@@ -1,0 +1,160 @@
+"""Kernels of convolutions in tiles: sizes, borders, epilogues, errors, registers, threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from luban.codegen.llvm import emit
+from luban.core.registers import Registers
+from luban.engine.compile import compile_graph
+from luban.engine.kernels import registers_of
+from luban.graph import build as g
+from luban.graph.evaluate import evaluate
+from luban.graph.ops.packed import PackPanels
+from luban.graph.ops.winograd import WinogradConvolution, transforms
+from luban.ir.node import Graph, Node, node
+from luban.lower.winograd_blocks import choose_blocks
+from luban.native.compile import assembly, count_spills
+from luban.native.target import named_target
+from tests.lower.test_gemm import TILES
+from tests.lower.test_gemm import check as check_products
+from tests.lower.tiles import AVX2, AVX512, kernels, notes
+from tests.programs import inputs_for, p
+
+
+def check(graph: Graph, sizes: dict[str, int], registers: Registers) -> None:
+    """Transforms of filters of size 1 carry numbers of about 30."""
+    check_products(graph, sizes, registers, tolerance=5e-5)
+
+
+def tiled(
+    x: Node,
+    outputs: int,
+    tile: int = 4,
+    *,
+    low: int = 1,
+    high: int = 1,
+    width: int = 16,
+    seed: int = 3,
+) -> Node:
+    """A convolution of x [N, H, W, C] in tiles, with constant filters."""
+    channels = x.tensor.shape[-1]
+    assert isinstance(channels, int)
+    filters = np.random.default_rng(seed).standard_normal((3, 3, channels, outputs))
+    to_points = np.array(transforms(tile).filters)
+    matrices = np.einsum("iy,jx,yxco->ijco", to_points, to_points, filters)
+    flat = g.constant(matrices.reshape(-1, channels, outputs), "f32")
+    op = WinogradConvolution(tile, (low, low), (high, high), outputs, x.tensor.dtype)
+    return node(op, x, node(PackPanels(width), flat))
+
+
+def graph_of(x: Node, outputs: int, tile: int = 4, **options: int) -> Graph:
+    bias = g.constant(np.linspace(-1, 1, outputs), "f32")
+    return Graph("tiled", (x,), (g.maximum(g.add(tiled(x, outputs, tile, **options), bias), 0.0),))
+
+
+@TILES
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("height", "length", "low", "high"),
+    [(8, 8, 0, 2), (6, 10, 0, 0), (7, 9, 1, 1), (1, 2, 1, 1), (5, 4, 2, 0)],
+)
+def test_sizes_and_borders(
+    height: int, length: int, low: int, high: int, tile: int, registers: Registers
+) -> None:
+    x = p("x", 1, height, length, 16)
+    check(graph_of(x, 16, tile, low=low, high=high), {}, registers)
+
+
+@TILES
+@pytest.mark.parametrize(("channels", "outputs"), [(5, 7), (17, 33), (16, 40)])
+def test_channels_and_columns(channels: int, outputs: int, registers: Registers) -> None:
+    x = p("x", 2, 5, 6, channels)
+    check(graph_of(x, outputs, width=2 * registers.lanes(4)), {}, registers)
+
+
+@pytest.mark.parametrize("registers", [AVX512, AVX2], ids=["avx512", "avx2"])
+def test_one_kernel_serves_every_size(registers: Registers) -> None:
+    graph = graph_of(p("x", "n", "h", "w", 8), 16)
+    for n, h, w in ((1, 1, 1), (2, 9, 3), (1, 4, 30), (0, 4, 4)):
+        check(graph, {"n": n, "h": h, "w": w}, registers)
+
+
+def test_a_residual_and_long_maths_follow_the_sums() -> None:
+    x = p("x", 1, 6, 7, 16)
+    y = tiled(x, 16)
+    gelu = g.multiply(y, g.add(g.erf(g.multiply(y, 0.7)), 1.0))
+    check(Graph("residual", (x,), (g.add(gelu, x),)), {}, AVX512)
+
+
+def test_the_image_may_be_a_part_of_a_larger_one() -> None:
+    x = p("x", 1, 9, 9, 24)
+    part = g.slice_axis(g.slice_axis(x, 3, 8, 16), 1, 1, 8)
+    check(graph_of_part(x, part), {}, AVX512)
+
+
+def graph_of_part(x: Node, part: Node) -> Graph:
+    return Graph("part", (x,), (tiled(part, 16),))
+
+
+def test_the_note_tells_the_tile() -> None:
+    assert "Winograd tiles of 4 x 4" in notes(graph_of(p("x", 1, 8, 8, 16), 16))
+
+
+def test_other_floats_have_no_kernel() -> None:
+    """The pass never makes such a convolution; the evaluator takes it."""
+    x = p("x", 1, 4, 4, 8, dtype="f64")
+    panels = g.constant(np.ones((36, 1, 8, 16)), "f64")
+    op = WinogradConvolution(4, (1, 1), (1, 1), 16, x.tensor.dtype)
+    graph = Graph("wide", (x,), (node(op, x, panels),))
+    compiled = compile_graph(graph)
+    inputs = inputs_for(graph, {})
+    (want,) = evaluate(graph, inputs)
+    np.testing.assert_allclose(compiled.executor.run(inputs)[0], want)
+
+
+@pytest.mark.parametrize("channels", [16, 64, 256])
+@pytest.mark.parametrize(("tile", "bound"), [(2, 1.5e-6), (4, 4e-6)])
+def test_the_error_keeps_its_bound(tile: int, bound: float, channels: int) -> None:
+    """Relative to the largest result; a plain convolution in f32 has up to 1.5e-6 there."""
+    graph = Graph("g", (x := p("x", 1, 14, 14, channels),), (tiled(x, 32, tile, width=32),))
+    inputs = [np.maximum(np.random.default_rng(5).standard_normal((1, 14, 14, channels)), 0)]
+    inputs = [inputs[0].astype(np.float32)]
+    (want,) = evaluate(graph, inputs, precision="float64")
+    (got,) = compile_graph(graph, num_threads=1).executor.run(inputs)
+    assert np.abs(got - want).max() < bound * np.abs(want).max()
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("size", [28, "h"])
+def test_sums_stay_in_registers(name: str, size: int | str) -> None:
+    target = named_target(name)
+    registers = registers_of(target)
+    width = registers.panel_width(64, 4)
+    graph = graph_of(p("x", 1, size, size, 64), 64, width=width)
+    for n, kernel in kernels(graph, registers):
+        if "winograd" in str(n.op):
+            assert count_spills(assembly(emit(kernel.module, target), target)) == 0
+
+
+def test_machine_code_agrees_and_does_not_depend_on_threads() -> None:
+    graph = graph_of(p("x", "n", "h", "w", 20), 70, width=48)
+    one, two = (compile_graph(graph, num_threads=n).executor for n in (1, 2))
+    for n, h, w in ((1, 5, 9), (2, 30, 31), (1, 64, 64)):
+        inputs = inputs_for(graph, {"n": n, "h": h, "w": w})
+        first, second = one.run(inputs)[0], two.run(inputs)[0]
+        np.testing.assert_array_equal(first, second)
+        (want,) = evaluate(graph, inputs, precision="float64")
+        np.testing.assert_allclose(first, want, rtol=2e-5, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("count", [1, 16, 49, 196, 1000])
+@pytest.mark.parametrize("channels", [16, 64, 256, 512])
+def test_blocks_stay_in_the_cache_and_feed_the_threads(count: int, channels: int) -> None:
+    blocks = choose_blocks(count, 8, 36, channels, 256, 48)
+    assert blocks.tiles * 36 * channels * 4 <= max(1 << 19, 8 * 36 * channels * 4)
+    assert isinstance(blocks.groups, int)
+    programs = -(-count // blocks.tiles) * blocks.groups
+    assert programs >= 6
+    assert -(-programs // 2) * 2 <= 1.1 * programs
