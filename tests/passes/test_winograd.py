@@ -44,6 +44,12 @@ def test_the_tile_suits_the_image(channels: int, size: int | str, tile: int) -> 
     assert tiles_of(graph_of(x, same_size(x, channels))) == [tile]
 
 
+def test_a_batch_known_at_run_time_counts_as_one_image() -> None:
+    """A few tiles do not repay reading 36 matrices of weights."""
+    x = images(512, 7, 7)
+    assert tiles_of(graph_of(x, same_size(x, 512))) == [2]
+
+
 def test_zeros_round_the_image_become_part_of_it() -> None:
     x = images(32, 16, 16)
     graph = tiled(graph_of(x, same_size(x, 32)))

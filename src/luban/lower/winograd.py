@@ -80,7 +80,7 @@ def lower_winograd(name: str, body: Graph, registers: Registers) -> Kernel:
     op, (image, panels) = node.op, node.operands
     assert isinstance(op, WinogradConvolution)
     nest, reduction = single_nest(body, node)
-    if node.tensor.dtype is not DTYPES["f32"]:
+    if node.tensor.dtype is not DTYPES["f32"] or op.magnitudes:
         raise Declined("tiles of a convolution have a kernel for f32 only")
     trace = nest.trace
     batch, line, row, *_ = (axis_index(i) for i in range(node.tensor.rank))

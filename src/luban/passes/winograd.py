@@ -69,7 +69,8 @@ def _choice(
         return 0, "filters that a call computes would be transformed in every call"
     if not isinstance(channels, int) or not isinstance(op.columns, int):
         return 0, "the channels are known at run time only"
-    batch, *places, _ = (_expected(size) for size in old.tensor.shape)
+    batch = _expected(old.tensor.shape[0], 1)
+    places = [_expected(size, _SIZE) for size in old.tensor.shape[1:3]]
     lanes = registers.lanes(4)
     costs = {
         tile: _cost(tile, batch, places, channels, op.columns, lanes) for tile in (1, *_TRANSFORM)
@@ -81,10 +82,10 @@ def _choice(
     return best, f"Winograd tiles of {best} x {best}: about {saved:.0%} less time"
 
 
-def _expected(size: DimLike) -> int:
+def _expected(size: DimLike, usual: int) -> int:
     """A size for the estimate: as told, or the usual one within what is known."""
     low, high = dims.bounds(size)
-    return size if isinstance(size, int) else min(max(_SIZE, low), high)
+    return size if isinstance(size, int) else min(max(usual, low), high)
 
 
 def _cost(

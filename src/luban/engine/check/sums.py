@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
 
@@ -17,6 +18,7 @@ from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion
 from luban.graph.ops.packed import PanelConvolution, PanelDot, panel_depth
 from luban.graph.ops.reduce import Cumulative, Reduce, ReduceWindow
+from luban.graph.ops.winograd import WinogradConvolution
 from luban.ir.node import Graph, Node, node
 
 __all__ = ["longest_sum", "sums_of_graph", "sums_of_step"]
@@ -39,6 +41,8 @@ def length(n: Node, sizes: dict[str, int]) -> int:
                 return prod(dims.evaluate(s, sizes) for s in n.operands[1].tensor.shape[:-1])
             case PanelDot() | PanelConvolution():
                 return dims.evaluate(panel_depth(n), sizes)
+            case WinogradConvolution():  # at each pair of points
+                return dims.evaluate(n.operands[1].tensor.shape[-2], sizes)
             case Reduce(kind="sum"):
                 shape = n.operands[0].tensor.shape
                 return prod(dims.evaluate(shape[axis], sizes) for axis in op.axes)
@@ -92,7 +96,10 @@ def sums_of_step(n: Node, operands: Sequence[Any], sizes: dict[str, int], exact:
 def _of_magnitudes(m: Node) -> Node:
     """The same sum over the absolute values of its terms."""
     operands = [build.absolute(o) if o.tensor.dtype.is_float else o for o in m.operands]
-    return node(m.op, *operands)
+    op = m.op
+    return node(
+        replace(op, magnitudes=True) if isinstance(op, WinogradConvolution) else op, *operands
+    )
 
 
 def _largest(value: Any) -> float:

@@ -21,6 +21,8 @@ def _winograd_convolution(
     matrices = transforms(op.tile)
     to_points = np.array(matrices.image, image.dtype)
     to_places = np.array(matrices.result, image.dtype)
+    if op.magnitudes:
+        to_points, to_places = np.abs(to_points), np.abs(to_places)
     size = op.tile + TAPS - 1
     batch, *space, channels = image.shape
     low, high = ([dims.evaluate(v, context.sizes) for v in ends] for ends in (op.low, op.high))

@@ -108,7 +108,8 @@ class WinogradConvolution(Op):
 
     The second operand holds the transformed filters in panels, [(tile + 2)**2, P, C, width]:
     matrix i * (tile + 2) + j is sum over y, x of F[i, y] * F[j, x] * filter[y, x]. `low` and `high`
-    are zeros round the image.
+    are zeros round the image. With `magnitudes` every coefficient of the transforms counts by its
+    magnitude: of the magnitudes of operands, that gives the size of what rounding works on.
 
     >>> from luban.core.types import tensor
     >>> from luban.core.dtypes import dtype
@@ -123,6 +124,7 @@ class WinogradConvolution(Op):
     high: tuple[DimLike, DimLike]
     columns: DimLike
     dtype: DType
+    magnitudes: bool = False
 
     def infer(self, *operands: Type) -> Type:
         """Raises ShapeError for panels that do not fit, OptionError for a tile without rows."""
