@@ -158,8 +158,8 @@ class Model:
         values = self._ordered(arrays, named)
         outputs = self._checked_out(out)
         given_out = [output for output in outputs if output is not None]
-        if len(given_out) == len(outputs) and _apart(values, given_out):
-            results = self.executor.replay(values, given_out)
+        if not given_out or (len(given_out) == len(outputs) and _apart(values, given_out)):
+            results = self.executor.replay(values, given_out or None)
             if results is not None:
                 return dict(zip(self._output_names, results, strict=True))
         try:
