@@ -121,6 +121,18 @@ def test_out_of_a_repeated_call(model: luban.Model) -> None:
         model(X, out=(y, total[:2]))
 
 
+def test_inputs_by_name_take_the_short_way_and_need_no_second_memory() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["y"])]
+    one = luban.compile(model_of(nodes, [value("x", [3])], [value("y", [3])]))
+    x = np.linspace(0, 1, 3, dtype=np.float32)
+    for shift in range(3):
+        np.testing.assert_allclose(one(x=x + shift)["y"], np.exp(x + shift), rtol=1e-6)
+    fast = one.executor._fast
+    assert fast is not None
+    assert fast.misses == 0
+    assert len(one.executor._free) == 0  # the only runner is the short way's own
+
+
 def test_out_that_is_the_same_array_twice() -> None:
     nodes = [helper.make_node(op, ["x"], [y]) for op, y in (("Exp", "a"), ("Neg", "b"))]
     two = luban.compile(model_of(nodes, [value("x", [3])], [value("a", [3]), value("b", [3])]))
