@@ -114,8 +114,8 @@ class WinogradConvolution(Op):
     >>> from luban.core.types import tensor
     >>> from luban.core.dtypes import dtype
     >>> op = WinogradConvolution(4, (1, 1), (1, 1), 40, dtype("f32"))
-    >>> op.infer(tensor("f32", 1, 14, "w", 8), tensor("f32", 36, 3, 8, 16))
-    f32[1,14,max(0,w),40]
+    >>> op.infer(tensor("f32", 1, 14, 28, 8), tensor("f32", 36, 3, 8, 16))
+    f32[1,14,28,40]
     """
 
     name: ClassVar[str] = "winograd_convolution"
