@@ -19,6 +19,7 @@ from luban.engine.steps import Branch, HostStep, Recurrence, Repeat, Step
 from luban.graph import build as g
 from luban.graph.evaluate import evaluate
 from luban.graph.ops.control import If, Loop, Scan
+from luban.graph.ops.reduce import Sort
 from luban.ir.node import Graph, Node, node, results_of
 from tests.engine.on_host import on_host
 from tests.programs import p
@@ -257,6 +258,26 @@ def test_two_recurrences_run_at_the_same_time_with_the_same_bits() -> None:
             for a, b in zip(compiled.executor.run(given), results[0], strict=True):
                 np.testing.assert_array_equal(a, b)
     same(results[0], graph, given)
+
+
+def test_sorts_in_loops_that_run_at_the_same_time_have_workspaces_of_their_own() -> None:
+    h, row = p("h", 2000), p("row", 2000)
+    new = node(Sort(0, True), g.add(h, row))
+    body = Graph("body", (h, row), (new, new))
+    start, rows = p("start", 2000), p("rows", "n", 2000)
+    found: list[Node] = []
+    for reverse in (False, True):
+        found += results_of(node(Scan(body, 1, (0,), (reverse,), (0,), (reverse,)), start, rows))
+    graph = Graph("sorts", (start, rows), tuple(found))
+    random = np.random.default_rng(4)
+    given = [random.standard_normal(s).astype(np.float32) for s in ((2000,), (30, 2000))]
+    want = compile_graph(graph, num_threads=1).executor.run(given)
+    compiled = compile_graph(graph, num_threads=2)
+    assert len(steps(compiled, Recurrence)) == 2
+    for _ in range(100):
+        for a, b in zip(compiled.executor.run(given), want, strict=True):
+            np.testing.assert_array_equal(a, b)
+    same(want, graph, given)
 
 
 def test_a_stack_that_is_full_stops_the_loop_with_an_error(
