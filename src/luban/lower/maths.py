@@ -19,35 +19,10 @@ _UNARY: dict[str, UnaryKind] = {
     "bitwise_not": "not",
     **{
         name: name  # type: ignore[misc]
-        for name in [
-            "abs",
-            "sqrt",
-            "rsqrt",
-            "exp",
-            "expm1",
-            "log",
-            "log1p",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "erf",
-            "logistic",
-            "floor",
-            "ceil",
-            "round",
-            "trunc",
-            "is_nan",
-            "is_inf",
-        ]
+        for name in (
+            *("abs", "sqrt", "rsqrt", "floor", "ceil", "round", "trunc", "is_nan", "is_inf"),
+            *sorted(TRANSCENDENTAL - {"power", "atan2"}),
+        )
     },
 }
 _BINARY: dict[str, BinaryKind] = {
