@@ -63,6 +63,19 @@ def test_weights_at_any_place_of_the_file_give_the_same(padding: int, tmp_path: 
     np.testing.assert_array_equal(luban.load(path, cache=False)(x)["y"], loaded(x)["y"])
 
 
+def printed_by(script: str, cache: Path) -> str:
+    """What a fresh process that runs `script` prints."""
+    source = str(Path(luban.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=child_environment({"PYTHONPATH": source, "LUBAN_CACHE_DIR": str(cache)}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 def test_parts_give_what_one_piece_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = chain(64, 9).SerializeToString()
     x = np.ones((3, 64), np.float32)
@@ -109,15 +122,7 @@ def test_a_forked_child_reads_the_weights_of_its_parent(tmp_path: Path) -> None:
         "if pid == 0: os._exit(0 if same else 1)\n"
         "print(same, os.waitpid(pid, 0)[1])\n"
     )
-    source = str(Path(luban.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=child_environment({"PYTHONPATH": source, "LUBAN_CACHE_DIR": str(tmp_path / "cache")}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "True 0\n"
+    assert printed_by(script, tmp_path / "cache") == "True 0\n"
 
 
 def test_a_failed_compile_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,14 +151,6 @@ def test_a_first_load_holds_neither_the_file_nor_the_packed_weights(tmp_path: Pa
         f"model = luban.load({str(path)!r}, threads=2)\n"
         "print(model.from_cache, (peak() - before) // 1024)\n"
     )
-    source = str(Path(luban.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=child_environment({"PYTHONPATH": source, "LUBAN_CACHE_DIR": str(tmp_path / "cache")}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    from_cache, megabytes = done.stdout.split()
+    from_cache, megabytes = printed_by(script, tmp_path / "cache").split()
     assert from_cache == "False"
     assert int(megabytes) < 40  # of 64, and 64 packed
