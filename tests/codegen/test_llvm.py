@@ -48,8 +48,18 @@ def test_every_op_has_code() -> None:
         found
         for found in vars(tile).values()
         if isinstance(found, type) and issubclass(found, TileOp) and found is not TileOp
+        if found.in_registers
     }
     assert ops == set(EMITTERS)
+
+
+def test_block_programs_are_refused() -> None:
+    b = FunctionBuilder("total")
+    x = b.pointer("x", "f32")
+    (total,) = b.fold("sum", [b.gather(x, b.arange(128))], 0)
+    b.scatter(x, 0, total)
+    with pytest.raises(InternalError, match=r"fold is an op of block programs: lower it first"):
+        emit(b.finish(), named_target("avx2"))
 
 
 def test_a_second_emit_function_is_refused() -> None:

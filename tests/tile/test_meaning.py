@@ -392,7 +392,10 @@ def test_dot_pair_adds_the_odd_product_first() -> None:
 
 def test_every_value_op_has_a_meaning() -> None:
     value_ops = [
-        op for title, ops in GROUPS.items() if title not in ("Memory", "Control") for op in ops
+        op
+        for title, ops in GROUPS.items()
+        if title not in ("Memory", "Blocks of kernel authors", "Control")
+        for op in ops
     ]
     missing = [op.name for op in value_ops if op not in MEANING]
     assert missing == ["program_id", "thread_id"]  # the evaluator answers these

@@ -8,7 +8,8 @@ import pytest
 
 from luban.core.dtypes import dtype
 from luban.core.errors import DTypeError, LubanError, OptionError, ShapeError
-from luban.tile import memory_ops, ops
+from luban.tile import block_ops, memory_ops, ops
+from luban.tile.block_ops import AtomicCas, Dot, Fold, Print, Scan, Take
 from luban.tile.memory_ops import (
     Assert,
     AtomicRmw,
@@ -113,6 +114,23 @@ ACCEPTED: list[tuple[TileOp, list[TileType], list[TileType]]] = [
     (If((F4,)), [BOOL], [F4]),
     (Call("g", (F4,)), [P, I64], [F4]),
     (Assert("why"), [BOOL], []),
+    (Fold("sum", 1), [F24], [tile_type("f32", 2)]),
+    (Fold("region", 0), [F24, tile_type("i32", 2, 4)], [F4, tile_type("i32", 4)]),
+    (Scan("max", 0, reverse=True), [F24], [F24]),
+    (
+        Dot(),
+        [tile_type("bf16", 2, 3), tile_type("bf16", 3, 4), tile_type("f32", 2, 4)],
+        [tile_type("f32", 2, 4)],
+    ),
+    (
+        Dot(),
+        [tile_type("i8", 5, 2, 3), tile_type("i8", 5, 3, 4), tile_type("i32", 5, 2, 4)],
+        [tile_type("i32", 5, 2, 4)],
+    ),
+    (Take(1), [F24, tile_type("i32", 2, 7)], [tile_type("f32", 2, 7)]),
+    (AtomicCas(), [P, I4, F4, F4], [F4]),
+    (Print("x = "), [F4, I64], []),
+    (Print("x = ", masked=True), [B4, F4], []),
 ]
 
 
@@ -126,6 +144,19 @@ def test_every_op_is_tried() -> None:
 
 
 REFUSED: list[tuple[Callable[[], object], type[LubanError], str]] = [
+    (lambda: Fold("no", 0).infer(F4), OptionError, "fold: unknown kind 'no'"),  # type: ignore[arg-type]
+    (lambda: Fold("sum", 0).infer(), ShapeError, "fold: got no operands"),
+    (lambda: Fold("sum", 2).infer(F24), ShapeError, "fold: axis 2 of tile<2x4xf32>"),
+    (lambda: Fold("maxnum", 0).infer(I4), DTypeError, "maxnum of tile<4xi64>, expected float"),
+    (lambda: Scan("region", 0).infer(F4, F24), ShapeError, "expected one shape"),
+    (lambda: Dot().infer(F24, F24, F24), ShapeError, "expected [M, K], [K, N], [M, N]"),
+    (lambda: Dot().infer(F24, I4, F24), DTypeError, "expected equal factors of f16, bf16"),
+    (lambda: Take(0).infer(F4, F4), DTypeError, "take: index is tile<4xf32>, expected integers"),
+    (lambda: Take(0).infer(F24, I4), ShapeError, "expected equal extents beside the axis"),
+    (lambda: AtomicCas().infer(P, I4, F4, I4), DTypeError, "value is tile<4xi64>, expected"),
+    (lambda: AtomicCas().infer(P, F4, F4, F4), DTypeError, "offsets are tile<4xf32>"),
+    (lambda: Print("").infer(P), DTypeError, "print: operand is ptr<f32>, expected numbers"),
+    (lambda: Print("", masked=True).infer(), ShapeError, "got no operands, expected a mask"),
     (lambda: Unary("exp").infer(), ShapeError, "exp: got 0 operands, expected 1"),
     (lambda: Unary("exp").infer(I4), DTypeError, "exp: operand is tile<4xi64>, expected floats"),
     (lambda: Unary("popcount").infer(F4), DTypeError, "expected integers"),
@@ -259,7 +290,7 @@ def test_mnemonics_are_unique_and_cover_every_op() -> None:
 def test_the_table_holds_every_op_of_the_modules() -> None:
     declared = {
         item
-        for module in (ops, memory_ops)
+        for module in (block_ops, ops, memory_ops)
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, TileOp) and "name" in vars(item)
     }

@@ -40,6 +40,10 @@ def emits(op_class: type[TileOp]) -> Callable[[F], F]:
 def emitter_of(op: TileOp) -> EmitFunction:
     """The emit function of `op`. Raises InternalError, with the file to edit, if there is none."""
     found = EMITTERS.get(type(op))
+    if found is None and not op.in_registers:
+        raise InternalError(
+            f"{op.mnemonic} is an op of block programs: lower it first, with luban.lower.blocks"
+        )
     if found is None:
         kind = type(op).__name__
         raise InternalError(

@@ -5,6 +5,7 @@ tiles with static shapes; memory is reached through pointer parameters and per-t
 control flow is structured.
 """
 
+from luban.tile.block_ops import AtomicCas, Dot, Fold, Print, Scan, Take
 from luban.tile.builder import Branch, FunctionBuilder, Loop, WhileLoop
 from luban.tile.evaluate import run
 from luban.tile.expr import Expr, Operand
@@ -53,6 +54,12 @@ from luban.tile.types import BOOL, I64, Ptr, TileType, pointer_type, tile_type
 from luban.tile.verify import verify
 
 __all__ = [
+    "Take",
+    "Scan",
+    "Print",
+    "Fold",
+    "Dot",
+    "AtomicCas",
     "BINARY",
     "BOOL",
     "I64",

@@ -12,11 +12,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from luban.core.dtypes import DType, dtype
 from luban.core.errors import DTypeError, InternalError, OptionError, ShapeError
+from luban.tile.block_ops import (
+    AtomicCas,
+    Dot,
+    Fold,
+    FoldKind,
+    Print,
+    Scan,
+    Take,
+    combine_types,
+)
+from luban.tile.control import Branch, Loop, WhileLoop, coerce_yields
 from luban.tile.expr import Block, Emitter, Expr, Operand
 from luban.tile.function import Access, Function, Module, Param, Value
 from luban.tile.memory_ops import (
@@ -47,122 +58,12 @@ from luban.tile.ops import (
     ThreadId,
     Transpose,
 )
-from luban.tile.types import BOOL, I64, TileType, pointer_type
+from luban.tile.types import I64, TileType, pointer_type
 
 __all__ = ["Branch", "FunctionBuilder", "Loop", "WhileLoop"]
 
 RowOffsets = Sequence[Sequence[int] | None]
-
-
-class Loop:
-    """A counted loop being built: `index`, `carried` and `yield_` inside, `results` after it."""
-
-    def __init__(self, emitter: Emitter, index: Expr, carried: Sequence[Expr]) -> None:
-        self.emitter = emitter
-        self.index = index
-        self.carried = tuple(carried)
-        self.results: tuple[Expr, ...] = ()
-        self.yields: tuple[Value, ...] | None = None
-
-    def yield_(self, *values: Operand) -> None:
-        """The carried values for the next iteration: numbers and smaller shapes are taken."""
-        types = [item.type for item in self.carried]
-        self.yields = _coerce_yields(self.emitter, "for", values, types, self.yields)
-
-
-class WhileLoop:
-    """A conditional loop being built; `results` after it."""
-
-    def __init__(self, emitter: Emitter, types: Sequence[TileType]) -> None:
-        self.emitter = emitter
-        self.types = types
-        self.results: tuple[Expr, ...] = ()
-        self.test_yields: tuple[Value, ...] | None = None
-        self.body_yields: tuple[Value, ...] | None = None
-        self.parts: dict[str, tuple[Block, tuple[Value, ...]]] = {}
-
-    @contextmanager
-    def condition(self) -> Iterator[tuple[Expr, ...]]:
-        """The part that decides; gives the carried values, ends with `test`."""
-        yield from self._part("condition")
-
-    @contextmanager
-    def body(self) -> Iterator[tuple[Expr, ...]]:
-        """The part that repeats; gives the carried values, ends with `yield_`."""
-        yield from self._part("body")
-
-    def _part(self, name: str) -> Iterator[tuple[Expr, ...]]:
-        params = tuple(Value(given) for given in self.types)
-        block = self.emitter.open_block()
-        yield tuple(Expr(self.emitter, param) for param in params)
-        self.emitter.close_block()
-        self.parts[name] = (block, params)
-
-    def test(self, go_on: Operand) -> None:
-        """The condition: another iteration while it is true."""
-        self.test_yields = _coerce_yields(self.emitter, "while", [go_on], [BOOL], self.test_yields)
-
-    def yield_(self, *values: Operand) -> None:
-        """The carried values for the next iteration."""
-        self.body_yields = _coerce_yields(
-            self.emitter, "while", values, self.types, self.body_yields
-        )
-
-
-class Branch:
-    """Two alternatives being built, `then` and `otherwise`; `results` after both."""
-
-    def __init__(self, emitter: Emitter) -> None:
-        self.emitter = emitter
-        self.results: tuple[Expr, ...] = ()
-        self.parts: dict[str, tuple[Block, tuple[Value, ...]]] = {}
-        self._yields: dict[str, tuple[Value, ...]] = {}
-        self._current = ""
-
-    @contextmanager
-    def then(self) -> Iterator[None]:
-        """What happens when the condition is true."""
-        yield from self._part("then")
-
-    @contextmanager
-    def otherwise(self) -> Iterator[None]:
-        """What happens when it is false; may be left out when nothing is yielded."""
-        yield from self._part("otherwise")
-
-    def _part(self, name: str) -> Iterator[None]:
-        self._current = name
-        block = self.emitter.open_block()
-        yield
-        self.emitter.close_block()
-        self.parts[name] = (block, self._yields.get(name, ()))
-
-    def yield_(self, *values: Expr) -> None:
-        """The results of this alternative."""
-        self._yields[self._current] = _coerce_yields(
-            self.emitter,
-            "if",
-            values,
-            [value.type for value in values],
-            self._yields.get(self._current),
-        )
-
-
-def _coerce_yields(
-    emitter: Emitter,
-    what: str,
-    values: Sequence[Operand],
-    types: Sequence[TileType],
-    before: tuple[Value, ...] | None,
-) -> tuple[Value, ...]:
-    if before is not None:
-        raise ShapeError(f"tile {what}: yields twice", hint="one yield_ at the end of a body")
-    if len(values) != len(types):
-        raise ShapeError(f"tile {what}: yields {len(values)} values, expected {len(types)}")
-    result = tuple(emitter.coerce(value, to) for value, to in zip(values, types, strict=True))
-    for value, to in zip(result, types, strict=True):
-        if value.type != to:
-            raise DTypeError(f"tile {what}: yields {value.type}, expected {to}", hint="cast first")
-    return result
+Combine = Callable[..., Sequence[Operand]]
 
 
 def _freeze(row_offsets: RowOffsets | None) -> tuple[tuple[int, ...] | None, ...] | None:
@@ -268,6 +169,46 @@ class FunctionBuilder(Emitter):
     def reduce(self, kind: ReduceKind, x: Expr, axis: int) -> Expr:
         """Fold an axis away, in the fixed order of `Reduce`."""
         return self.emit(Reduce(kind, axis), x.value)[0]
+
+    def fold(
+        self, kind: FoldKind, tiles: Sequence[Expr], axis: int, combine: Combine | None = None
+    ) -> tuple[Expr, ...]:
+        """Fold an axis of blocks away; `combine` maps 2 n scalars to n for kind "region"."""
+        return self._combining(Fold(kind, axis), tiles, combine)
+
+    def scan(
+        self,
+        kind: FoldKind,
+        tiles: Sequence[Expr],
+        axis: int,
+        *,
+        reverse: bool = False,
+        combine: Combine | None = None,
+    ) -> tuple[Expr, ...]:
+        """Running results along an axis of blocks; see `fold`."""
+        return self._combining(Scan(kind, axis, reverse), tiles, combine)
+
+    def _combining(
+        self, op: Fold | Scan, tiles: Sequence[Expr], combine: Combine | None
+    ) -> tuple[Expr, ...]:
+        operands = [tile.value for tile in tiles]
+        if combine is None:
+            return self.emit(op, *operands)
+        scalars = combine_types(tuple(tile.type for tile in tiles))
+        params = [Value(given) for given in (*scalars, *scalars)]
+        block = self.open_block()
+        results = combine(*[Expr(self, param) for param in params])
+        yields = coerce_yields(self, op.name, results, scalars, None)
+        self.close_block()
+        return self.emit(op, *operands, regions=[block.region(params, yields)])
+
+    def dot(self, a: Expr, b: Expr, acc: Expr) -> Expr:
+        """The matrix product of two blocks, added to a third; see `Dot`."""
+        return self.emit(Dot(), a.value, b.value, acc.value)[0]
+
+    def take(self, x: Expr, index: Expr, axis: int) -> Expr:
+        """Elements of a block, looked up along an axis."""
+        return self.emit(Take(axis), x.value, index.value)[0]
 
     def dot4(self, acc: Expr, a: Expr, b: Expr) -> Expr:
         """int8 products of four neighbours each, added to i32; see `Dot4`."""
@@ -393,6 +334,24 @@ class FunctionBuilder(Emitter):
         operand = self.coerce(value, TileType(pointer.type.pointee, where.shape))
         tail = self._mask(mask, where.shape)
         return self.emit(AtomicRmw(kind), pointer.value, where.value, operand, *tail)[0]
+
+    def atomic_cas(self, pointer: Expr, offsets: Operand, compare: Operand, value: Operand) -> Expr:
+        """Write `value` where memory equals `compare`, as one step; gives the old values."""
+        where = self.expr(offsets)
+        kind = TileType(pointer.type.pointee, where.shape)
+        operands = [self.coerce(compare, kind), self.coerce(value, kind)]
+        return self.emit(AtomicCas(), pointer.value, where.value, *operands)[0]
+
+    def print_values(
+        self,
+        prefix: str,
+        *values: Expr,
+        hexadecimal: bool = False,
+        mask: Expr | None = None,
+    ) -> None:
+        """Show values when the evaluator runs; nothing in compiled code."""
+        operands = [item.value for item in ([mask] if mask is not None else []) + list(values)]
+        self.emit(Print(prefix, hexadecimal, mask is not None), *operands)
 
     def prefetch(
         self, pointer: Expr, index: Operand, *, locality: int = 3, write: bool = False

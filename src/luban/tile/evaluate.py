@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from luban.core.errors import CheckError
 from luban.tile.arguments import bind
+from luban.tile.block_ops import AtomicCas, Dot, Fold, Print, Scan, Take
+from luban.tile.block_steps import atomic_cas, dot, fold, print_values, scan, take
 from luban.tile.flow import index_values
 from luban.tile.function import Function, Module, Operation, Region, Value
 from luban.tile.meaning import binary, compute
@@ -358,4 +360,10 @@ _STEPS: dict[type[TileOp], Step] = {
     If: _if,
     Call: _call,
     Assert: _assert,
+    Fold: fold,
+    Scan: scan,
+    Dot: dot,
+    Take: take,
+    AtomicCas: atomic_cas,
+    Print: print_values,
 }

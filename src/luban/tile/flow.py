@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from luban.tile.block_ops import AtomicCas
 from luban.tile.function import Function, Operation, Region, Value
 from luban.tile.memory_ops import (
     AtomicRmw,
@@ -68,7 +69,7 @@ def address_operands(operation: Operation) -> Iterator[Value]:
         case Store(num_dynamic_strides=dynamic):
             yield operation.operands[1]
             yield from operation.operands[3 : 3 + dynamic]
-        case Gather() | Scatter() | AtomicRmw() | Prefetch():
+        case Gather() | Scatter() | AtomicRmw() | AtomicCas() | Prefetch():
             yield operation.operands[1]
         case For():
             yield from operation.operands[:3]

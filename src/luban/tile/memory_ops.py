@@ -27,6 +27,8 @@ __all__ = [
     "Scratch",
     "Store",
     "While",
+    "expect_mask",
+    "expect_offsets",
 ]
 
 CacheHint = Literal["default", "stream"]
@@ -81,10 +83,11 @@ class _Access(TileOp):
 
     def check_mask(self, mask: TileType, shape: tuple[int, ...]) -> None:
         """Refuse a mask that is not bool of this shape."""
-        _expect_mask(self, mask, shape)
+        expect_mask(self, mask, shape)
 
 
-def _expect_mask(op: TileOp, mask: TileType, shape: tuple[int, ...]) -> None:
+def expect_mask(op: TileOp, mask: TileType, shape: tuple[int, ...]) -> None:
+    """Refuse a mask that is not bool of this shape."""
     wanted = TileType(DTYPES["bool"], shape)
     if mask != wanted:
         op.fail_dtype(f"mask is {mask}, expected {wanted}", "broadcast it first (the builder does)")
@@ -149,10 +152,10 @@ class Gather(TileOp):
 
     def _infer(self, *types: TileType) -> tuple[TileType, ...]:
         self.expect_count(types, 2, 4)
-        _expect_offsets(self, types[1])
+        expect_offsets(self, types[1])
         result = TileType(types[0].pointee, types[1].shape)
         if len(types) > 2:
-            _expect_mask(self, types[2], result.shape)
+            expect_mask(self, types[2], result.shape)
         if len(types) > 3 and types[3] != result:
             self.fail_dtype(f"other is {types[3]}, expected {result}")
         return (result,)
@@ -170,12 +173,12 @@ class Scatter(TileOp):
 
     def _infer(self, *types: TileType) -> tuple[TileType, ...]:
         self.expect_count(types, 3, 4)
-        _expect_offsets(self, types[1])
+        expect_offsets(self, types[1])
         wanted = TileType(types[0].pointee, types[1].shape)
         if types[2] != wanted:
             self.fail_dtype(f"value is {types[2]}, expected {wanted}")
         if len(types) > 3:
-            _expect_mask(self, types[3], wanted.shape)
+            expect_mask(self, types[3], wanted.shape)
         return ()
 
 
@@ -200,7 +203,7 @@ class AtomicRmw(TileOp):
 
     def _infer(self, *types: TileType) -> tuple[TileType, ...]:
         self.expect_count(types, 3, 4)
-        _expect_offsets(self, types[1])
+        expect_offsets(self, types[1])
         wanted = TileType(types[0].pointee, types[1].shape)
         if types[2] != wanted:
             self.fail_dtype(f"value is {types[2]}, expected {wanted}")
@@ -208,11 +211,12 @@ class AtomicRmw(TileOp):
         if not accepts(domain, wanted.dtype):
             self.fail_dtype(f"{self.kind} of {wanted}, expected {domain}s")
         if len(types) > 3:
-            _expect_mask(self, types[3], wanted.shape)
+            expect_mask(self, types[3], wanted.shape)
         return (wanted,)
 
 
-def _expect_offsets(op: TileOp, given: TileType) -> None:
+def expect_offsets(op: TileOp, given: TileType) -> None:
+    """Refuse offsets that are not i64."""
     if given.elem is not DTYPES["i64"]:
         op.fail_dtype(f"offsets are {given}, expected i64")
 

@@ -23,6 +23,7 @@ class TileOp:
 
     name: ClassVar[str]
     pure: ClassVar[bool] = True  # same operands, same results; no memory; may be dropped or shared
+    in_registers: ClassVar[bool] = True  # False: of block programs only, lowering takes it away
 
     @property
     def mnemonic(self) -> str:

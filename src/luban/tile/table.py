@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from luban.tile import memory_ops, ops
+from luban.tile import block_ops, memory_ops, ops
 from luban.tile.op import TileOp
 from luban.tile.ops import BINARY, UNARY, Binary, Compare, Predicate, Unary
 
@@ -24,6 +24,14 @@ GROUPS: dict[str, tuple[type[TileOp], ...]] = {
         memory_ops.AtomicRmw,
         memory_ops.Prefetch,
         memory_ops.Scratch,
+    ),
+    "Blocks of kernel authors": (
+        block_ops.Fold,
+        block_ops.Scan,
+        block_ops.Dot,
+        block_ops.Take,
+        block_ops.AtomicCas,
+        block_ops.Print,
     ),
     "Control": (
         memory_ops.For,

@@ -20,7 +20,7 @@ __all__ = [
     "tile_type",
 ]
 
-MAX_TILE_ELEMENTS = 1 << 16  # tiles are unrolled to registers: anything near this is a mistake
+MAX_TILE_ELEMENTS = 1 << 20  # of a block; register tiles are far smaller
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import NoReturn, get_args
 
 from luban.core.errors import CheckError, InternalError, LubanError
 from luban.tile.arguments import extent_elements
+from luban.tile.block_ops import AtomicCas, Fold, Scan, combine_types
 from luban.tile.flow import address_operands
 from luban.tile.function import Access, Function, Module, Operation, Param, Region, Value
 from luban.tile.memory_ops import (
@@ -38,7 +39,7 @@ __all__ = ["MAX_NESTING", "verify"]
 
 MAX_NESTING = 64  # regions in regions
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_WRITERS = (Store, Scatter, AtomicRmw)
+_WRITERS = (Store, Scatter, AtomicRmw, AtomicCas)
 # What `infer` may raise on attributes of a wrong Python type.
 _MALFORMED = (LubanError, InternalError, TypeError, ValueError, AttributeError, IndexError)
 
@@ -355,6 +356,9 @@ def _expected_regions(
     """Parameter and yield types of each region that the op must have."""
     carried = tuple(value.type for value in operation.results)
     match operation.op:
+        case Fold(kind="region") | Scan(kind="region"):
+            scalars = combine_types(carried)
+            return [((*scalars, *scalars), scalars)]
         case For():
             return [((I64, *carried), carried)]
         case While():
