@@ -231,6 +231,16 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found["settings"]) >= {"LUBAN_NUM_THREADS", "LUBAN_CACHE_DIR"}
     shown = text(capsys, "doctor")
     assert "a kernel was compiled and gave the right answer" in shown
+    assert "not measured yet; run luban doctor --measure" in shown
+
+
+def test_doctor_measures_this_machine_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("luban.engine.hardware._MOST_TURNS", 1)
+    shown = text(capsys, "doctor", "--measure")
+    assert "1 thread, GFLOP/s" in shown
+    assert document(capsys, "doctor")["limits"]["measured"].endswith("hardware.json")
 
 
 @pytest.mark.parametrize(

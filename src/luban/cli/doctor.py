@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from luban.cli.output import emit, heading
+from luban.cli.output import emit, heading, progress
 
 if TYPE_CHECKING:
     from luban.engine.doctor import Diagnosis
@@ -15,21 +15,26 @@ SUMMARY = "look at this machine: versions, features, threads, cache, and what is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
-    del parser
+    """The options."""
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure what this machine can do, in some seconds, and keep it",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the diagnosis; exit code 1 if kernels cannot run here."""
     from luban.engine.doctor import diagnose
 
-    found = diagnose()
+    with progress():
+        found = diagnose(measure=arguments.measure)
     emit(found.to_json(), arguments.json, lambda: _text(found))
     return int(not found.works)
 
 
 def _text(found: Diagnosis) -> Iterator[str]:
-    topics = ("versions", "machine", "target", "threads", "cache", "settings", "optional")
+    topics = ("versions", "machine", "target", "threads", "cache", "limits", "settings", "optional")
     for topic in topics:
         lines: dict[str, str] = getattr(found, topic)
         if lines:

@@ -17,11 +17,13 @@ from luban.core import settings
 from luban.core.errors import InternalError, LubanError
 from luban.core.types import tensor
 from luban.engine.compile import compile_graph
+from luban.engine.hardware import measure_hardware
 from luban.graph import build
 from luban.ir.node import Graph
 from luban.native.cache import Cache, default_cache
 from luban.native.call import why_no_builtins
 from luban.native.compiler import why_in_this_process
+from luban.native.hardware_file import hardware_path, stored_hardware
 from luban.native.host import host
 from luban.native.target import Target, default_target, host_target
 from luban.native.threads import thread_budget
@@ -56,6 +58,7 @@ class Diagnosis:
     target: dict[str, str]
     threads: dict[str, str]
     cache: dict[str, str]
+    limits: dict[str, str]
     settings: dict[str, str]
     optional: dict[str, str]
     works: bool
@@ -66,8 +69,11 @@ class Diagnosis:
         return asdict(self)
 
 
-def diagnose() -> Diagnosis:
-    """Look at everything. Problems are listed, never raised."""
+def diagnose(*, measure: bool = False) -> Diagnosis:
+    """Look at everything. Problems are listed, never raised.
+
+    measure   measure what this machine can do, too, and keep it
+    """
     problems: list[Problem] = []
     environment = _settings(problems)
     usable = not problems
@@ -81,6 +87,7 @@ def diagnose() -> Diagnosis:
             Problem(f"each call costs tens of microseconds: {reason}", "use CPython with the GIL")
         )
     works = usable and _self_test(target, problems)
+    limits = _limits(target, measure and works, problems) if usable else {}
     if usable and (reason := why_in_this_process()) is not None:
         problems.append(
             Problem(
@@ -89,7 +96,7 @@ def diagnose() -> Diagnosis:
             )
         )
     return Diagnosis(
-        _versions(), _machine(), _target_lines(target), threads, cache, environment,
+        _versions(), _machine(), _target_lines(target), threads, cache, limits, environment,
         {name: _version(name) or "not installed" for name in _OPTIONAL}, works, tuple(problems),
     )  # fmt: skip
 
@@ -168,6 +175,26 @@ def _cache(store: Cache, problems: list[Problem]) -> dict[str, str]:
         "entries": str(stats.num_entries),
         "used": f"{stats.size_bytes / 2**20:.1f} of {stats.limit_bytes / 2**20:.0f} MiB",
     }
+
+
+def _limits(target: Target, measure: bool, problems: list[Problem]) -> dict[str, str]:
+    """What this machine can do, by number of threads, if that has been measured."""
+    try:
+        found = measure_hardware(target) if measure else stored_hardware(target)
+    except LubanError as error:
+        problems.append(Problem(error.message, error.hint or ""))
+        found = None
+    if found is None:
+        return {"limits": "not measured yet; run luban doctor --measure"}
+    lines = {"measured": f"{found.measured}, kept in {hardware_path()}"}
+    for limits in found.limits:
+        rates = (f"{kind} {limits.rate(kind) / 1e9:.0f}" for kind in limits.operations_s)
+        reads = (f"{level.name} {level.bytes_s / 1e9:.0f}" for level in limits.levels)
+        who = f"{limits.threads} thread{'s' * (limits.threads > 1)}"
+        lines[f"{who}, GFLOP/s"] = ", ".join(rates)
+        lines[f"{who}, GB/s"] = ", ".join(reads)
+        lines[f"{who}, launch"] = f"{limits.launch_s * 1e9:.0f} ns"
+    return lines
 
 
 def _self_test(target: Target, problems: list[Problem]) -> bool:
