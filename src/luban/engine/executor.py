@@ -22,7 +22,7 @@ from luban.core.size_rules import check_sizes
 from luban.core.types import TensorType
 from luban.engine.fast import FastCall, fast_call
 from luban.engine.output_memory import OutputMemory
-from luban.engine.plan import StagePlan, plan_stage, stages_of, symbols_of
+from luban.engine.plan import Spent, StagePlan, plan_stage, stages_of, symbols_of
 from luban.engine.plan_control import OpenTrips
 from luban.engine.steps import HostStep, LinkedKernel, Program, Step, SubRunner, Value
 from luban.engine.weight_memory import WeightMemory
@@ -30,7 +30,7 @@ from luban.graph.bind import bind_all
 from luban.passes.memory import MemoryPlan
 from luban.runtime.arena import Arena
 
-__all__ = ["Executor"]
+__all__ = ["CallTimes", "Executor"]
 
 Array = np.ndarray[Any, Any]
 _MAX_PLANS = 64  # per stage; the least recently used goes
@@ -160,17 +160,18 @@ class Executor:
             self._fast = None
             self.output_memory = OutputMemory()
 
-    def timed(self) -> Callable[[Sequence[Any]], dict[LinkedKernel, float]]:
-        """A function that runs one call and gives each kernel's time, in nanoseconds.
+    def timed(self) -> Callable[[Sequence[Any]], CallTimes]:
+        """A function that runs one call and gives what each kernel took.
 
-        Its calls have memory of their own, and one takes a microsecond a launch longer.
+        Its calls have memory of their own. One takes a microsecond a launch longer, and control
+        flow that is driven from Python keeps the times of its kernels to itself.
         """
-        runner = _Runner(self)
+        runner = _Runner(self, timed=True)
 
-        def call(inputs: Sequence[Any]) -> dict[LinkedKernel, float]:
+        def call(inputs: Sequence[Any]) -> CallTimes:
             runner.times = {}
             runner.run(inputs, {}, ())
-            return runner.times
+            return CallTimes(runner.times, runner.sizes)
 
         return call
 
@@ -183,10 +184,18 @@ class Executor:
             return [p.memory for r in runners for plans in r.plans for p in plans.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """One call: what each kernel took, and the sizes it ran with."""
+
+    kernels: dict[LinkedKernel, Spent]
+    sizes: dict[str, int]
+
+
 class _Runner:
     """The memory and the plans of one call at a time."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, *, timed: bool = False) -> None:
         self.executor = executor
         self.program = executor.program
         self.arena = Arena()
@@ -194,7 +203,9 @@ class _Runner:
             OrderedDict() for _ in executor.stages
         ]
         self.allowed: set[tuple[int | None, ...]] = set()  # sizes that keep the program's rules
-        self.times: dict[LinkedKernel, float] | None = None  # filled in if it is a dict
+        self.timed = timed
+        self.times: dict[LinkedKernel, Spent] = {}  # of the last call, if it was timed
+        self.sizes: dict[str, int] = {}  # of the last call
         self.stacks: dict[Value, Arena] = {}  # of loops whose number of turns only the run knows
 
     def _stack_of(self, value: Value) -> Arena:
@@ -207,6 +218,7 @@ class _Runner:
     ) -> list[Any]:
         """One call."""
         sizes: dict[str, int] = {}
+        self.sizes = sizes
         rows = zip(self.program.input_names, self.program.inputs, inputs, strict=True)
         bind_all(((f"input {label!r}", v.type, x) for label, v, x in rows), sizes)
         for name, size in outer_sizes.items():
@@ -300,7 +312,9 @@ class _Runner:
             native = [step for step in stage.steps if not isinstance(step, HostStep)]
             threads = self.executor.num_threads
             arena, stack_of = self.arena, self._stack_of
-            plan = plan_stage(native, stage.escaping, sizes, arena, threads, stack_of)
+            plan = plan_stage(
+                native, stage.escaping, sizes, arena, threads, stack_of, timed=self.timed
+            )
             plans[key] = plan
             if len(plans) > _MAX_PLANS:
                 plans.popitem(last=False)
@@ -319,11 +333,12 @@ class _Runner:
             elif not (array.flags.c_contiguous and array.flags.aligned):
                 array = held[value] = np.array(array, order="C")
             slots[places] = array.ctypes.data + offsets
-        if self.times is None:
-            plan.replay()
+        if self.timed:
+            for kernel, spent in plan.replay_timed():
+                before = self.times.get(kernel)
+                self.times[kernel] = spent if before is None else before + spent
         else:
-            for kernel, ns in plan.replay_timed():
-                self.times[kernel] = self.times.get(kernel, 0.0) + ns
+            plan.replay()
         for loop in plan.trips:
             self._grown(loop, held, sizes)
 

@@ -17,7 +17,7 @@ from luban.core import dims, settings
 from luban.core.errors import LubanError
 from luban.core.types import TensorType
 from luban.engine.plan_buffers import Level
-from luban.engine.plan_code import Place, Room, Slots, Writer
+from luban.engine.plan_code import Place, Room, Slots, Timing, Writer
 from luban.engine.plan_control import ControlPlanner, OpenTrips
 from luban.engine.steps import (
     HostStep,
@@ -37,9 +37,20 @@ from luban.runtime.arena import Arena
 from luban.runtime.control import ControlTable
 from luban.runtime.program import Arguments, StepTable
 
-__all__ = ["StagePlan", "plan_stage", "stages_of", "symbols_of"]
+__all__ = ["Spent", "StagePlan", "plan_stage", "stages_of", "symbols_of"]
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The time of a kernel in one call of the model, in nanoseconds, and how often it ran."""
+
+    ns: float
+    runs: int
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.ns + other.ns, self.runs + other.runs)
 
 
 @dataclass(slots=True)
@@ -51,6 +62,7 @@ class StagePlan:
     shapes    the results that live outside the arena
     trips     loops whose number of turns the run settles
     stops     why the table may have stopped before its end, by the number in its stop cell
+    timings   of launches between control flow, in a plan that was made to be timed
     """
 
     table: StepTable | ControlTable
@@ -63,6 +75,7 @@ class StagePlan:
     trips: list[OpenTrips]
     stops: list[LubanError]
     stop_slot: int
+    timings: list[Timing]
 
     def replay(self) -> None:
         """Run it. Raises what a step was stopped by, such as sizes that do not fit a branch."""
@@ -73,14 +86,22 @@ class StagePlan:
         if self.stops and (number := int(self.arguments.slots[self.stop_slot])):
             raise self.stops[number - 1].with_traceback(None)
 
-    def replay_timed(self) -> list[tuple[LinkedKernel, float]]:
-        """The same, and the time of each kernel in nanoseconds, where each is a step of its own."""
-        if isinstance(self.table, ControlTable):
-            self.replay()
-            return []
-        rows = zip(self.kernels, self.table.replay_timed(), strict=True)
+    def replay_timed(self) -> list[tuple[LinkedKernel, Spent]]:
+        """The same, and what each launch took. The plan must be one that was made to be timed."""
+        if isinstance(self.table, StepTable):
+            rows = zip(self.kernels, self.table.replay_timed(), strict=True)
+            found = [(kernel, Spent(float(ns), 1)) for kernel, ns in rows if kernel is not None]
+        else:
+            slots = self.arguments.slots
+            for timing in self.timings:
+                slots[timing.runs.number] = 0
+            spent = self.table.replay_timed()
+            found = [
+                (t.kernel, Spent(float(spent[t.instruction]), int(slots[t.runs.number])))
+                for t in self.timings
+            ]
         self._raise_stop()
-        return [(kernel, float(ns)) for kernel, ns in rows if kernel is not None]
+        return found
 
     def slot_addresses(self) -> dict[Value, list[tuple[int, int]]]:
         """For each value from outside: (address of a slot, bytes to add to the value's address)."""
@@ -139,10 +160,14 @@ def plan_stage(
     arena: Arena,
     threads: int,
     stack_of: Callable[[Value], Arena] | None = None,
+    *,
+    timed: bool = False,
 ) -> StagePlan:
     """Plan a stage for these sizes. Results in `escaping` get memory of their own at each call.
 
     stack_of   the memory that a result of origin "stack" grows in, the same at each call
+    timed      for `replay_timed`: what runs side by side then comes one after the other, and a run
+               is not paused
 
     Raises LubanError if the arena would be too large.
     """
@@ -155,7 +180,7 @@ def plan_stage(
     arena.require(total)
     slots = Slots()
     stop_cell = slots.number(0)
-    writer = Writer(slots, sizes, room)
+    writer = Writer(slots, sizes, room, pauses=not timed, timed=timed)
     planner = ControlPlanner(sizes, stop_cell, stack_of or _fresh_stack)
     planner.write(level, level.places(Place(arena.address)), writer)
     for value in level.shapes:  # also what nobody writes: stacks of no turns
@@ -181,6 +206,7 @@ def plan_stage(
         planner.trips,
         planner.stops,
         stop_cell.number,
+        writer.timings,
     )
 
 

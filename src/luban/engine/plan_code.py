@@ -20,7 +20,7 @@ from luban.runtime.control import ControlTable, Instruction, Label
 from luban.runtime.program import Arguments, StepTable
 from luban.runtime.program import Step as TableStep
 
-__all__ = ["Change", "Item", "Op", "Place", "Room", "Slot", "Slots", "Turns", "Writer"]
+__all__ = ["Change", "Item", "Op", "Place", "Room", "Slot", "Slots", "Timing", "Turns", "Writer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +157,27 @@ def _workspace_bytes(argument: Workspace, sizes: dict[str, int], threads: int) -
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One kernel launch, or the tables that its programs run."""
+    """One kernel launch, or the tables that its programs run.
+
+    counter   the slot that counts its runs in a table that is timed
+    alone     run by the calling thread only
+    """
 
     kernel: LinkedKernel | None
     first_slot: int
     num_programs: int
     nested: tuple[Writer, ...] = ()
+    counter: Slot | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Where the time of a launch among control flow is found: instruction, slot of its runs."""
+
+    kernel: LinkedKernel
+    instruction: int
+    runs: Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +198,8 @@ class Writer:
 
     alone   the table is run by one thread, as a program of a step of another table
     pauses  a long run is paused between turns, so that Python sees Ctrl-C
+    timed   each launch is timed and counted: where there is control flow, it is a segment by itself
+    solo    launches that follow are run by the calling thread only; in tables that are timed
     """
 
     slots: Slots
@@ -190,7 +207,10 @@ class Writer:
     room: Room
     alone: bool = False
     pauses: bool = True
+    timed: bool = False
+    solo: bool = False
     items: list[Item] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
     _built: StepTable | ControlTable | None = None
 
     def launch(
@@ -216,7 +236,9 @@ class Writer:
         if kernel.scratch_bytes:
             rows.append(self.room.scratch)
         programs = max(dims.evaluate(kernel.num_programs, self.sizes), 0)
-        self.items.append(_Call(kernel, self.slots.arguments(rows), programs))
+        counter = self.slots.number(0) if self.timed else None
+        first = self.slots.arguments(rows)
+        self.items.append(_Call(kernel, first, programs, (), counter, self.solo))
 
     def side_by_side(self, tables: Sequence[Writer]) -> None:
         """Run tables at the same time, each on one thread."""
@@ -260,9 +282,12 @@ class Writer:
                 continue
             if len(calls) == len(self.items):
                 return self._segment(calls, arguments, threads)
-            if calls:
+            if self.timed:
+                for call in calls:
+                    self._add_timed(call, code, arguments, threads)
+            elif calls:
                 code.append(self._segment(calls, arguments, threads))
-                calls = []
+            calls = []
             match item:
                 case Label():
                     code.append(item)
@@ -272,6 +297,21 @@ class Writer:
                     place = item.table.build(arguments, threads).address + table_layout.PLACE
                     code.append(Instruction(item.code, place, 0, item.again))
         return ControlTable(code, threads, ends_for_good=self.alone and self.pauses)
+
+    def _add_timed(
+        self,
+        call: _Call,
+        code: list[Instruction | Label | StepTable],
+        arguments: Arguments,
+        threads: int,
+    ) -> None:
+        """A segment for one launch, and an instruction that counts its runs."""
+        assert call.kernel is not None
+        assert call.counter is not None
+        number = sum(not isinstance(item, Label) for item in code)
+        self.timings.append(Timing(call.kernel, number, call.counter))
+        code.append(self._segment([call], arguments, 1 if call.alone else threads))
+        code.append(Instruction(control_code.ADD, arguments.address(call.counter.number), 1))
 
     def _segment(self, calls: Sequence[_Call], arguments: Arguments, threads: int) -> StepTable:
         steps: list[TableStep] = []

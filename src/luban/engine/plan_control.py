@@ -66,6 +66,12 @@ class ControlPlanner:
                 operands = [_place(value, at) for value in first.operands]
                 results = [_place(value, at) for value in first.results]
                 writer.launch(first.kernel, operands, results)
+            elif writer.timed:
+                before = writer.solo
+                writer.solo = before or level.alone(group)
+                for step in group:
+                    self._control(step, level, at, writer)
+                writer.solo = before
             elif writer.alone or not level.alone(group):
                 assert writer.alone or not others
                 for step in group:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from luban.engine.compile import Compiled
+from luban.engine.executor import CallTimes
 from luban.engine.steps import LinkedKernel
 
 __all__ = ["Measure", "Times", "timed_in_turns"]
@@ -19,6 +20,10 @@ Times = Mapping[LinkedKernel, float]
 Measure = Callable[[Compiled, Compiled, Sequence[Any]], Sequence[tuple[Times, Times]]]
 
 
+def _times(call: CallTimes) -> Times:
+    return {kernel: spent.ns for kernel, spent in call.kernels.items()}
+
+
 def timed_in_turns(
     one: Compiled, other: Compiled, inputs: Sequence[Any]
 ) -> list[tuple[Times, Times]]:
@@ -26,7 +31,7 @@ def timed_in_turns(
     first, second = one.executor.timed(), other.executor.timed()
 
     def pair() -> tuple[Times, Times]:
-        return first(inputs), second(inputs)
+        return _times(first(inputs)), _times(second(inputs))
 
     pair()  # memory is touched, plans are made
     start = time.perf_counter()
