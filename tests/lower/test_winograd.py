@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from luban.codegen.llvm import emit
+from luban.core import dims
 from luban.core.registers import Registers
 from luban.engine.compile import compile_graph
 from luban.engine.kernels import registers_of
@@ -153,8 +154,21 @@ def test_machine_code_agrees_and_does_not_depend_on_threads() -> None:
 @pytest.mark.parametrize("channels", [16, 64, 256, 512])
 def test_blocks_stay_in_the_cache_and_feed_the_threads(count: int, channels: int) -> None:
     blocks = choose_blocks(count, 8, 36, channels, 256, 48)
-    assert blocks.tiles * 36 * channels * 4 <= max(1 << 19, 8 * 36 * channels * 4)
+    tile_bytes = 36 * (channels + 48) * 4  # image and sums
+    assert blocks.tiles * tile_bytes <= max(3 << 18, 8 * tile_bytes)
     assert isinstance(blocks.groups, int)
     programs = -(-count // blocks.tiles) * blocks.groups
     assert programs >= 6
     assert -(-programs // 2) * 2 <= 1.1 * programs
+
+
+@pytest.mark.parametrize("count", [16, 49, 196])
+def test_a_batch_of_the_run_has_the_blocks_of_one_image(count: int) -> None:
+    known = choose_blocks(count, 6, 36, 128, 128, 64)
+    assert choose_blocks(dims.symbol("n") * count, 6, 36, 128, 128, 64).tiles == known.tiles
+
+
+def test_far_filters_are_read_by_few_blocks() -> None:
+    assert choose_blocks(16, 6, 36, 256, 256, 64).tiles == 16
+    assert choose_blocks(16, 6, 16, 512, 512, 64).tiles == 16
+    assert choose_blocks(196, 6, 36, 64, 64, 64).tiles < 30  # near ones cost less than a full cache

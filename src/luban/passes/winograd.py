@@ -120,7 +120,8 @@ def _in_tiles(
     transformed = build.reshape(build.matmul(both, taps), (size**2, channels, op.columns))
     batch, *places, _ = old.tensor.shape
     count = batch * prod((dims.ceil_div(p, tile) for p in places), start=1)
-    width = registers.panel_width(op.columns, 4, count, channels, channels)
+    rows = dims.common_divisor(count)  # one image of a run-time batch
+    width = registers.panel_width(op.columns, 4, rows if rows > 1 else count, channels, channels)
     return node(
         WinogradConvolution(tile, low, high, op.columns, op.dtype),
         image,
