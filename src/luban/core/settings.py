@@ -119,6 +119,12 @@ COMPILE_PROCESS: Setting[bool] = Setting(
     _flag,
     "compile in a process of its own, which keeps LLVM's memory and its crashes out of this one",
 )
+KERNEL_CHECK: Setting[bool] = Setting(
+    "LUBAN_KERNEL_CHECK",
+    False,
+    _flag,
+    "run kernels of luban.lang in the evaluator, which finds bad accesses, races and overflow",
+)
 
 SETTINGS: tuple[
     Setting[int | None] | Setting[str | None] | Setting[int] | Setting[str] | Setting[bool], ...
@@ -130,4 +136,5 @@ SETTINGS: tuple[
     TARGET,
     VERIFY,
     COMPILE_PROCESS,
+    KERNEL_CHECK,
 )

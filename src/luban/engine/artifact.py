@@ -44,7 +44,15 @@ from luban.native.threads import available_threads
 if TYPE_CHECKING:
     from luban.ir.node import Graph
 
-__all__ = ["Signature", "Stored", "artifact_key", "file_digest", "read_artifact", "signature"]
+__all__ = [
+    "Signature",
+    "Stored",
+    "artifact_key",
+    "file_digest",
+    "read_artifact",
+    "signature",
+    "versions_digest",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -94,7 +102,7 @@ def _digest(*parts: object) -> str:
 
 
 @cache
-def _versions() -> str:
+def versions_digest() -> str:
     """Everything besides the model that decides what a compile gives.
 
     Our own source files count by name, size and time, so that working on Luban needs no clearing.
@@ -156,7 +164,7 @@ def artifact_key(
         except (OSError, ValueError):  # ValueError: a zero byte in the path
             return None
     options = (sorted(set(without)), sorted((n, _plain(s)) for n, s in shapes.items()))
-    return _digest(content, name, options, target, knowledge_digest(), _versions())
+    return _digest(content, name, options, target, knowledge_digest(), versions_digest())
 
 
 def _plain(sizes: object) -> object:

@@ -123,5 +123,3 @@ def coerce_yields(
         if value.type != to:
             raise DTypeError(f"tile {what}: yields {value.type}, expected {to}", hint="cast first")
     return result
-
-

@@ -1,0 +1,148 @@
+"""`@jit`: a Python function as a kernel that is compiled when it is first launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from luban.core.errors import InputError
+from luban.frontend.kernel import KernelSource
+from luban.lang.arguments import specialise
+from luban.lang.launch import Compiled, compile_kernel, evaluate_kernel, wants_checks
+
+__all__ = ["JITFunction", "Launcher", "grid_of", "jit"]
+
+# What launches on GPUs may be told besides the kernel's parameters.
+LAUNCH_OPTIONS = frozenset(
+    ("num_warps", "num_stages", "num_ctas", "num_buffers_warp_spec", "num_consumer_groups",
+     "reg_dec_producer", "reg_inc_consumer", "maxnreg", "enable_fp_fusion", "warmup", "debug",
+     "stream", "device", "launch_cooperative_grid", "launch_pdl", "allow_fp8e4nv",
+     "waves_per_eu", "matrix_instr_nonkdim", "kpack", "extern_libs", "grid")
+)  # fmt: skip
+
+
+def grid_of(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
+    """The extents of a launch grid: a number, up to three of them, or a function that gives them.
+
+    Raises InputError for anything else.
+
+    >>> grid_of(lambda meta: (meta["n"] // 2,), {"n": 8})
+    (4, 1, 1)
+    """
+    if callable(grid):
+        grid = grid(arguments)
+    extents = (grid,) if isinstance(grid, int) else tuple(grid)
+    try:
+        whole = tuple(int(extent) for extent in extents)
+    except (TypeError, ValueError):
+        whole = ()
+    if not 1 <= len(whole) <= 3 or min(whole) < 0:
+        raise InputError(
+            f"the grid is {grid!r}, expected one to three extents of at least 0",
+            hint="kernel[(n,)](...) launches n programs",
+        )
+    return (*whole, *(1,) * (3 - len(whole)))  # type: ignore[return-value]
+
+
+class Launcher:
+    """What `kernel[grid]` gives: call it with the kernel's arguments."""
+
+    def __init__(self, run: Callable[..., Any], grid: Any) -> None:
+        self._run = run
+        self._grid = grid
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Launch."""
+        return self._run(*arguments, grid=self._grid, **keywords)
+
+
+class JITFunction:
+    """A kernel. `kernel[grid](arguments)` launches one program for each place of the grid.
+
+    Arrays may be numpy's, torch's (on the CPU) or any with __dlpack__; they are not copied. Numbers
+    that are 1, None and parameters annotated `tl.constexpr` are compiled in.
+
+    check=True in a call, or LUBAN_KERNEL_CHECK=1, runs the kernel in the evaluator, which finds
+    accesses out of bounds, races between programs, reads of what was never written and index
+    overflow, each with the line of the kernel.
+    """
+
+    def __init__(self, function: Callable[..., Any], general: Sequence[str | int] = ()) -> None:
+        self.fn = function
+        self.kernel_source = KernelSource(function)
+        self.arg_names = list(self.kernel_source.parameters)
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.src = self.kernel_source.place.text
+        self._constexprs = self.kernel_source.constexprs
+        self._general = frozenset(
+            self.arg_names[name] if isinstance(name, int) else name for name in general
+        )
+        self._compiled: dict[tuple[Any, ...], Compiled] = {}
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+    def __getitem__(self, grid: Any) -> Launcher:
+        return Launcher(self.run, grid)
+
+    def __call__(self, *_arguments: Any, **_keywords: Any) -> Any:
+        """Refuse: raises InputError. A kernel is launched with a grid."""
+        raise InputError(
+            f"{self.__name__} is a kernel, called without a grid",
+            hint=f"launch it with {self.__name__}[(num_programs,)](...)",
+        )
+
+    def run(self, *arguments: Any, grid: Any, **keywords: Any) -> Compiled | None:
+        """Launch; gives the compiled kernel, None if it was evaluated with checks.
+
+        Raises InputError for arguments that do not fit and KernelError for what cannot be compiled.
+        """
+        names = self.arg_names
+        check = wants_checks(names, keywords)
+        for option in [k for k in keywords if k in LAUNCH_OPTIONS and k not in names]:
+            del keywords[option]
+        given = self.kernel_source.bind(arguments, keywords)
+        call = specialise(names, given, self._constexprs, self._general)
+        extents = grid_of(grid, given)
+        if check:
+            evaluate_kernel(self.kernel_source, extents, call, check=True)
+            return None
+        compiled = self._compiled.get(call.key)
+        if compiled is None:
+            compiled = self._compiled[call.key] = compile_kernel(self.kernel_source, call)
+        compiled.launch(extents, call)
+        return compiled
+
+
+@overload
+def jit(function: Callable[..., Any]) -> JITFunction: ...
+@overload
+def jit(
+    *,
+    do_not_specialize: Sequence[str | int] = (),
+    do_not_specialize_on_alignment: Sequence[str | int] = (),
+    **options: Any,
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    do_not_specialize: Sequence[str | int] = (),
+    do_not_specialize_on_alignment: Sequence[str | int] = (),
+    **options: Any,
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Make a Python function a kernel; see `JITFunction`.
+
+    do_not_specialize   parameters whose value 1 is not compiled in
+
+    Other options are accepted, as they concern GPUs only. Raises LubanError if the function has no
+    source to be read.
+    """
+    del do_not_specialize_on_alignment, options
+
+    def decorate(found: Callable[..., Any]) -> JITFunction:
+        return JITFunction(found, do_not_specialize)
+
+    return decorate if function is None else decorate(function)
