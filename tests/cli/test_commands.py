@@ -223,6 +223,37 @@ def test_an_engine_that_fails_is_reported(
     assert "onnxruntime failed: " in shown
 
 
+def test_bench_tells_what_bounds_each_kernel(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("luban.engine.hardware._MOST_TURNS", 1)
+    page = tmp_path / "roofline.html"
+    options = ("--roofline", "--threads", "1", "--size", "batch=4")
+    found = document(capsys, "bench", MLP, *options, "--html", str(page))
+    assert found["kernels"]
+    assert sum(row["share"] for row in found["kernels"]) == pytest.approx(1)
+    assert {"time_s", "gflop_s", "gb_s", "of_limit", "bound"} <= found["kernels"][0].keys()
+    assert "<circle" in page.read_text()
+    shown = text(capsys, "bench", MLP, *options, "--top", "1")
+    assert "of limit" in shown.splitlines()[1]
+    assert "more (--top)" in shown
+    assert "a call takes" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--roofline", "--vs", "onnxruntime"), "no --vs"),
+        (("--html", "x.html"), "--html is for the picture of --roofline"),
+    ],
+)
+def test_bench_refuses_options_that_do_not_fit(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", MLP, *options]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "doctor")
     assert found["works"]

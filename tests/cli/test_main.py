@@ -26,8 +26,8 @@ FLAGS = {
     "run": COMPILE | INPUTS | {"output", "values"},
     "inspect": {"model"},
     "explain": COMPILE | {"size", "declined"},
-    "bench": COMPILE | INPUTS | {"vs", "rounds", "turn"},
-    "doctor": set(),
+    "bench": COMPILE | INPUTS | {"vs", "rounds", "turn", "roofline", "html", "top"},
+    "doctor": {"measure"},
     "cache": {"action"},
 }
 

@@ -99,4 +99,4 @@ def test_what_runs_side_by_side_is_timed_one_after_the_other(threads: int) -> No
 
 
 def test_times_add_up() -> None:
-    assert Spent(2.0, 1) + Spent(3.0, 4) == Spent(5.0, 5)
+    assert Spent(2.0, 1, 1) + Spent(3.0, 4, 2) == Spent(5.0, 5, 2)

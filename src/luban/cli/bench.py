@@ -11,8 +11,12 @@ from luban.cli.output import bytes_text, emit, progress, table
 
 if TYPE_CHECKING:
     from luban.engine.bench import Timing
+    from luban.profiler.roofline import KernelLine, Roofline
 
-SUMMARY = "time a model next to other runtimes: median, p95, cold and warm start, memory"
+SUMMARY = "time a model next to other runtimes, or its kernels next to the machine's limits"
+
+_BUSY = 0.9  # of the machine's peak: below, the run was disturbed
+_WIDE = 72  # of a column
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +29,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="turns of each engine")
     parser.add_argument("--turn", type=float, default=0.2, metavar="S", help="seconds of a turn")
 
+    parser.add_argument(
+        "--roofline",
+        action="store_true",
+        help="time each kernel, and tell what bounds it and how near it is to that limit",
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", help="with --roofline: a picture of it, as one page"
+    )
+    parser.add_argument(
+        "--top", type=int, default=24, metavar="N", help="with --roofline: lines of the table"
+    )
+
 
 def execute(arguments: argparse.Namespace) -> int:
     """Time them; exit code 1 if an engine failed."""
+    from luban.core.errors import OptionError
+
+    if arguments.roofline:
+        if arguments.vs:
+            raise OptionError("--roofline looks into Luban's kernels: no --vs")
+        return _roofline(arguments)
+    if arguments.html:
+        raise OptionError("--html is for the picture of --roofline")
+    return _side_by_side(arguments)
+
+
+def _side_by_side(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from luban.core.errors import OptionError
@@ -77,3 +105,75 @@ def _text(name: str, threads: int, timings: list[Timing]) -> Iterator[str]:
     for timing in timings:
         if timing.failure:
             yield f"{timing.engine} failed: {timing.failure}"
+
+
+def _roofline(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from luban.core.files import written_whole
+    from luban.profiler.measure import measure_roofline
+    from luban.profiler.picture import roofline_page
+
+    model = compiled_model(arguments, cache=False)
+    feeds = given_inputs(model, arguments)
+    inputs = [feeds[info.name] for info in model.inputs]
+    with progress():
+        found = measure_roofline(model.compiled, inputs)
+    if arguments.html:
+        with written_whole(Path(arguments.html)) as file:
+            file.write(roofline_page(found).encode())
+    emit(found.to_json(), arguments.json, lambda: _kernels(found, arguments.top))
+    return 0
+
+
+def _kernels(found: Roofline, top: int) -> Iterator[str]:
+    sizes = "".join(f", {name} = {size}" for name, size in found.sizes.items())
+    yield f"{found.model}, {found.threads} thread{'s' * (found.threads > 1)}{sizes}"
+    lines = found.grouped()
+    header = [
+        "us",
+        "share",
+        "GFLOP/s",
+        "GB/s",
+        "of limit",
+        "bound by",
+        "runs",
+        "computes",
+        "shapes",
+    ]
+    yield from table(header, [_cells(line) for line in lines[:top]])
+    if len(lines) > top:
+        yield f"and {len(lines) - top} more (--top)"
+    yield (
+        f"a call takes {found.call_s * 1e3:.3f} ms, its kernels {found.kernels_s * 1e3:.3f} ms; "
+        f"their limit is {found.limit_s * 1e3:.3f} ms: {found.of_limit:.0%} of the call"
+    )
+    yield "time by bound: " + ", ".join(f"{name} {s:.0%}" for name, s in found.bounds().items())
+    yield from _limits(found)
+    if found.host_steps:
+        yield f"{found.host_steps} host steps run in Python, in between: luban explain names them"
+    if any(line.definition > line.operations for line in lines):
+        yield "GFLOP/s count what convolutions mean; the limit counts what Winograd kernels do"
+    if found.now < _BUSY:
+        yield (
+            f"this machine reached {found.now:.0%} of its peak in this run: it is busy or slowed "
+            "down, and every figure above is too low"
+        )
+
+
+def _cells(line: KernelLine) -> list[object]:
+    rates = [f"{line.gflop_s:.1f}", f"{line.gb_s:.1f}"]
+    times = [f"{line.time_s * 1e6:.1f}", f"{line.share:.1%}"]
+    limit = [f"{line.of_limit:.0%}", line.bound]
+    return [*times, *rates, *limit, line.runs, _short(line.computes), _short(line.shapes)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDE else text[: _WIDE - 3] + "..."
+
+
+def _limits(found: Roofline) -> Iterator[str]:
+    limits = found.limits
+    rates = ", ".join(f"{kind} {rate / 1e9:.0f}" for kind, rate in limits.operations_s.items())
+    reads = ", ".join(f"{level.name} {level.bytes_s / 1e9:.0f}" for level in limits.levels)
+    yield f"limits: {rates} GFLOP/s; {reads} GB/s; {limits.launch_s * 1e9:.0f} ns a launch"

@@ -44,13 +44,19 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The time of a kernel in one call of the model, in nanoseconds, and how often it ran."""
+    """The time of a kernel in one call of the model, in nanoseconds.
+
+    runs      how often it ran
+    threads   that it was shared by
+    """
 
     ns: float
     runs: int
+    threads: int
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(self.ns + other.ns, self.runs + other.runs)
+        threads = max(self.threads, other.threads)
+        return Spent(self.ns + other.ns, self.runs + other.runs, threads)
 
 
 @dataclass(slots=True)
@@ -88,18 +94,19 @@ class StagePlan:
 
     def replay_timed(self) -> list[tuple[LinkedKernel, Spent]]:
         """The same, and what each launch took. The plan must be one that was made to be timed."""
+        threads = self.table.num_threads
         if isinstance(self.table, StepTable):
             rows = zip(self.kernels, self.table.replay_timed(), strict=True)
-            found = [(kernel, Spent(float(ns), 1)) for kernel, ns in rows if kernel is not None]
+            found = [(k, Spent(float(ns), 1, threads)) for k, ns in rows if k is not None]
         else:
             slots = self.arguments.slots
             for timing in self.timings:
                 slots[timing.runs.number] = 0
             spent = self.table.replay_timed()
-            found = [
-                (t.kernel, Spent(float(spent[t.instruction]), int(slots[t.runs.number])))
-                for t in self.timings
-            ]
+            found = []
+            for t in self.timings:
+                ns, runs = float(spent[t.instruction]), int(slots[t.runs.number])
+                found.append((t.kernel, Spent(ns, runs, 1 if t.alone else threads)))
         self._raise_stop()
         return found
 

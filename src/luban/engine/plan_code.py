@@ -178,6 +178,7 @@ class Timing:
     kernel: LinkedKernel
     instruction: int
     runs: Slot
+    alone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ class Writer:
         assert call.kernel is not None
         assert call.counter is not None
         number = sum(not isinstance(item, Label) for item in code)
-        self.timings.append(Timing(call.kernel, number, call.counter))
+        self.timings.append(Timing(call.kernel, number, call.counter, call.alone))
         code.append(self._segment([call], arguments, 1 if call.alone else threads))
         code.append(Instruction(control_code.ADD, arguments.address(call.counter.number), 1))
 

@@ -1,0 +1,1 @@
+"""Where the time goes: each kernel next to what the machine could do."""
