@@ -15,6 +15,7 @@ from luban.graph.ops.reduce import ReduceWindow
 from luban.ir.node import Graph, Node, node
 from luban.native.compile import assembly, count_spills
 from luban.native.target import named_target
+from luban.tile.memory_ops import Prefetch
 from tests.lower.test_gemm import TILES, check
 from tests.lower.tiles import AVX512, kernels, notes
 from tests.programs import inputs_for, p
@@ -203,6 +204,18 @@ def test_sums_stay_in_registers(name: str, groups: int) -> None:
     for _, kernel in kernels(graph, registers):
         if "tiles of" in "".join(kernel.notes):
             assert count_spills(assembly(emit(kernel.module, target), target)) == 0
+
+
+@pytest.mark.parametrize(("channels", "far"), [(64, False), (256, True)])
+def test_far_filters_are_fetched_ahead(channels: int, far: bool) -> None:
+    x = images(channels, 15, 15)
+    graph = graph_of(x, convolution(x, channels, (3, 3), stride=2))
+    prefetches = [
+        sum(isinstance(o.op, Prefetch) for f in kernel.module.functions for o in f.operations())
+        for _, kernel in kernels(graph, AVX512)
+        if "tiles of" in "".join(kernel.notes)
+    ]
+    assert [count > 0 for count in prefetches] == [far]
 
 
 def test_machine_code_agrees_and_does_not_depend_on_threads() -> None:

@@ -19,6 +19,7 @@ from luban.core.dims import DimLike
 from luban.core.registers import Registers
 from luban.graph.ops.packed import PanelConvolution, PanelDot, panel_depth, panel_width
 from luban.ir.node import Graph
+from luban.lower.ahead import FAR_BYTES, SECOND_CACHE
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
@@ -32,7 +33,6 @@ from luban.tile.expr import Expr
 __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
-_FAR_BYTES = 1 << 20  # of panels: beyond, the next one is not in the second cache
 _LEAST_ROWS = 4  # of a tile that fetches ahead: lower ones have no time to spare
 # Steps of the innermost loop in one go. More would make the scheduler hoist and spill; fewer spill
 # too where the sums take nearly all registers, for LLVM then places them badly.
@@ -213,7 +213,8 @@ class _Writer:
                         row = rows.row(over_rows.index)
                         tile = Tile(line, row, lines.height, rows.height)
                         height = lines.height * rows.height
-                        self.ahead = self._ahead(over_rows.index, height)
+                        number = over_lines.index * scope.size(self.rows.num_tiles)
+                        self.ahead = self._ahead(number + over_rows.index, height)
                         sums = self._sums(starts, tile, columns.vectors)
                         places = tile.rows(scope, plan.line.axis, plan.row.axis)
                         self.epilogue.store(sums, places, columns)
@@ -229,9 +230,8 @@ class _Writer:
         plan = self.plan
         if not isinstance(plan.depth, int) or not isinstance(plan.columns, int):
             return None
-        several_loops = plan.line is not _ONE or len(plan.reduced) != 1 or plan.outer
-        near = plan.depth * plan.columns * 4 // plan.group < _FAR_BYTES
-        if several_loops or near or rows < max(self.most_rows, _LEAST_ROWS):
+        near = plan.depth * plan.columns * 4 // plan.group < FAR_BYTES
+        if near or rows < max(self.most_rows, _LEAST_ROWS):
             return None
         next_panel = plan.depth * plan.width
         line = self.lanes * plan.group
@@ -302,7 +302,7 @@ class _Writer:
         wide, vectors = self.epilogue.accumulator, len(carried) // len(begins)
         rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
         if self.ahead is not None:
-            b.prefetch(panels, panel + self.ahead)
+            b.prefetch(panels, panel + self.ahead, locality=SECOND_CACHE)
         if plan.group == 4:
             quads = [b.load(panels, panel + 4 * v * lanes, (4 * lanes,)) for v in range(vectors)]
             four = [b.load(rows, begin, (1, 4)) for begin in begins]

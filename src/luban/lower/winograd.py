@@ -21,6 +21,7 @@ from luban.core.registers import Registers
 from luban.graph.ops.winograd import TAPS, Transforms, WinogradConvolution, transforms
 from luban.ir.node import Graph
 from luban.lower.affine import axis_index
+from luban.lower.ahead import FAR_BYTES, SECOND_CACHE
 from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue, Rows
 from luban.lower.kernel import Kernel
@@ -147,6 +148,7 @@ class _Writer:
         self.points = b.scratch(f32, size * size * self.image_step)
         self.sums = b.scratch(f32, size * size * self.sums_step)
         self.held = b.scratch(f32, size * size * lanes)
+        self.ahead: Expr | None = None
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: blocks of tiles, groups of panels."""
@@ -271,6 +273,7 @@ class _Writer:
         with b.for_(0, plan.size**2) as over_matrices, scope.inner():
             matrix = over_matrices.index
             here = (matrix * self.image_step, start + matrix * step, matrix * self.sums_step)
+            self.ahead = self._ahead(matrix, step)
             if used == self.vectors:
                 self._product(*here, count, self.vectors)
             else:
@@ -281,25 +284,45 @@ class _Writer:
                         self._product(*here, count, self.vectors)
             over_matrices.yield_()
 
+    def _ahead(self, matrix: Expr, step: Expr | int) -> Expr | None:
+        """How far the filters that are multiplied next are from the present; None if near."""
+        b, scope, plan = self.b, self.scope, self.plan
+        num_matrices = plan.size**2
+        if num_matrices * plan.channels * plan.columns * 4 <= FAR_BYTES:
+            return None
+        panel_step = scope.size(offset_of(plan.filters).coefficient(_PANEL))
+        back = panel_step - step * (num_matrices - 1)
+        return b.select(matrix.eq(num_matrices - 1), back, step)
+
     def _product(self, image: Expr, filters: Expr, sums: Expr, count: Expr, vectors: int) -> None:
         """One matrix of the image times one panel of the filters."""
         b, plan = self.b, self.plan
-        row = 0
-        for height, tiles in split_rows(self.blocks.tiles, self.limit):
+        row = number = 0
+        parts = split_rows(self.blocks.tiles, self.limit)
+        share = -(-vectors // sum(tiles for _, tiles in parts))  # of vectors of a next row
+        for height, tiles in parts:
             end: int | Expr = tiles
             if not isinstance(self.blocks.count, int):  # rows behind the last tile are left out
                 end = b.min(b.max(count - row + (height - 1), 0) // height, tiles)
             with b.for_(0, end) as over_rows, self.scope.inner():
                 begin = over_rows.index * height + row
-                totals = self._sums(image + begin * self.depth, filters, height, vectors)
+                ahead: list[Expr] = []
+                if self.ahead is not None:
+                    vector = (over_rows.index + number) * share
+                    first = b.select(vector < vectors, self.ahead + vector * self.lanes, 0)
+                    ahead = [first + v * self.lanes for v in range(share)]
+                totals = self._sums(image + begin * self.depth, filters, height, vectors, ahead)
                 for i, total in enumerate(totals):
                     r, v = divmod(i, vectors)
                     place = sums + (begin + r) * plan.width + v * self.lanes
                     b.store(self.sums, place, total, align=4 * self.lanes)
                 over_rows.yield_()
             row += height * tiles
+            number += tiles
 
-    def _sums(self, image: Expr, filters: Expr, height: int, vectors: int) -> Sequence[Expr]:
+    def _sums(
+        self, image: Expr, filters: Expr, height: int, vectors: int, ahead: Sequence[Expr]
+    ) -> Sequence[Expr]:
         b, plan, lanes = self.b, self.plan, self.lanes
         pointer = self.scope.pointer(plan.filters)
         zero = b.full((lanes,), 0.0, "f32")
@@ -311,6 +334,8 @@ class _Writer:
                 b.load(pointer, filters + loop.index * plan.width + v * lanes, (lanes,))
                 for v in range(vectors)
             ]
+            for far in ahead:
+                b.prefetch(pointer, filters + loop.index * plan.width + far, locality=SECOND_CACHE)
             totals = []
             for r in range(height):
                 left = b.load(self.points, image + loop.index + r * self.depth)
