@@ -394,3 +394,12 @@ def test_bitcast_known_values() -> None:
     assert call(lambda a: build.bitcast(a, "i32"), np.array([1.0], F32), precision="float64") == [
         0x3F800000
     ]
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16", "f32", "f64"])
+def test_minus_zero_is_below_zero(name: str) -> None:
+    kind = dtype(name).numpy
+    zeros, minus = np.zeros(20, kind), -np.zeros(20, kind)
+    for x, y in ((zeros, minus), (minus, zeros)):
+        assert not np.signbit(call(build.maximum, x, y).astype(F32)).any()
+        assert np.signbit(call(build.minimum, x, y).astype(F32)).all()

@@ -113,6 +113,16 @@ def _power(x: Array, y: Array) -> Array:
     return np.where(y < 0, unit, whole).astype(x.dtype)
 
 
+def _maximum(x: Array, y: Array) -> Array:
+    """-0.0 is below 0.0: numpy returns either of two zeros."""
+    chosen = np.maximum(x, y)
+    return np.where((x == 0) & (y == 0), x + y, chosen) if x.dtype.kind == "f" else chosen
+
+
+def _minimum(x: Array, y: Array) -> Array:
+    return -_maximum(-x, -y) if x.dtype.kind == "f" else np.minimum(x, y)
+
+
 BINARY_MEANING: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -121,8 +131,8 @@ BINARY_MEANING: dict[str, Callable[[Array, Array], Array]] = {
     "remainder": _remainder,
     "floor_mod": _floor_mod,
     "power": _power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "atan2": np.arctan2,
     "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or,
