@@ -1,7 +1,7 @@
 """Reports about NaN, infinities, integers, casts and half types (CASES section 3)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -238,24 +238,48 @@ def half_net(dtype: type[np.floating[Any]]) -> onnx.ModelProto:
     return model
 
 
-def test_n11_a_half_model_has_no_kernel_more_than_a_float_one() -> None:
+def half_images(dtype: type[np.floating[Any]]) -> onnx.ModelProto:
+    """20 layers of a 3 x 3 convolution and an activation, 32 channels, the weights in the model."""
+    lines, last = [], "x"
+    for i in range(20):
+        lines += [f"c{i} = Conv <pads = [1, 1, 1, 1]> ({last}, w{i}, b)", f"r{i} = Relu(c{i})"]
+        last = f"r{i}"
+    name = {np.float16: "float16", np.float32: "float"}[dtype]
+    image = f"{name}[n, 32, 28, 28]"
+    model = model_of(f"g ({image} x) => ({image} y) {{ {' '.join(lines)} y = Identity(r19) }}")
+    random = np.random.default_rng(0)
+    shapes: dict[str, tuple[int, ...]] = {f"w{i}": (32, 32, 3, 3) for i in range(20)}
+    for label, shape in (shapes | {"b": (32,)}).items():
+        weight = (random.standard_normal(shape) / 16).astype(dtype)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, label))
+    return model
+
+
+HalfNet = Callable[[type[np.floating[Any]]], onnx.ModelProto]
+
+
+@pytest.mark.parametrize("net", [half_net, half_images])
+def test_n11_a_half_model_has_no_kernel_more_than_a_float_one(net: HalfNet) -> None:
     """No cast stands alone: halves are read and rounded where they are computed with."""
-    half, full = (luban.compile(half_net(dtype)) for dtype in (np.float16, np.float32))
+    half, full = (luban.compile(net(dtype)) for dtype in (np.float16, np.float32))
     count = [len(model.executor.program.steps) for model in (half, full)]
     assert count[0] <= count[1]
     assert not [step for step in half.executor.program.steps if isinstance(step, HostStep)]
 
 
 @pytest.mark.slow
-def test_n11_a_half_model_takes_nothing_like_twice_the_time_of_a_float_one() -> None:
-    """Processor time, in turns, the least of many. The report asks for 1.1; 1.12 is measured."""
-    half, full = (luban.compile(half_net(d), threads=1) for d in (np.float16, np.float32))
-    feeds = [np.full((64, 128), 0.25, d) for d in (np.float16, np.float32)]
+@pytest.mark.parametrize(("net", "shape"), [(half_net, (64, 128)), (half_images, (1, 32, 28, 28))])
+def test_n11_a_half_model_takes_at_most_a_tenth_longer_than_a_float_one(
+    net: HalfNet, shape: tuple[int, ...]
+) -> None:
+    """Processor time, in turns, the least of many."""
+    half, full = (luban.compile(net(d), threads=1) for d in (np.float16, np.float32))
+    feeds = [np.full(shape, 0.25, d) for d in (np.float16, np.float32)]
     seconds: dict[int, list[float]] = {0: [], 1: []}
-    for _ in range(60):
+    for _ in range(100):
         for which, model in enumerate((half, full)):
             start = time.process_time()
             for _ in range(5):
                 model(feeds[which])
             seconds[which].append(time.process_time() - start)
-    assert min(seconds[0]) <= 1.25 * min(seconds[1])
+    assert min(seconds[0]) <= 1.1 * min(seconds[1])

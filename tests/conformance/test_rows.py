@@ -31,7 +31,6 @@ ELSEWHERE = {
 
 # What of a row is not held, and why.
 OPEN = {
-    "N11": "no kernel more than in float32, but 1.12 times its time at 128 wide; 1.1 is asked",
     "Q8": "accuracy by layer is `luban check`; a report of speed by layer against float32 and a "
     "refusal of a quantisation that loses belong to the quantiser, which is not written",
     "R5": "loading is tested; quantising and saving are not written",

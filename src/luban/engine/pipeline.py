@@ -21,6 +21,7 @@ from luban.passes import simplify
 from luban.passes.attention import fuse_attention
 from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
+from luban.passes.halves import wide_convolutions
 from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
 from luban.passes.own_constants import own_constants
@@ -73,6 +74,12 @@ def _attention(graph: Graph, _registers: Registers, decisions: list[Decision]) -
     return changed
 
 
+def _halves(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
+    changed, taken = wide_convolutions(graph)
+    decisions.extend(taken)
+    return changed
+
+
 def _layout(graph: Graph, registers: Registers, decisions: list[Decision]) -> Graph:
     changed, taken = choose_layouts(graph, registers)
     decisions.extend(taken)
@@ -115,6 +122,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("invariants", "loops carry only what they change", _invariants),
     Pass("quantise", "products of dequantised factors as products of integers", _quantise),
     Pass("attention", "one kernel for the products and the softmax of attention", _attention),
+    Pass("halves", "convolutions of half precision as convolutions of float32", _halves),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
     Pass("winograd", "3 x 3 convolutions with fewer multiplications", _winograd),
     Pass("fold", "small results of constants become constants", _fold),

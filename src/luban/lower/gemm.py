@@ -27,6 +27,7 @@ from luban.lower.nest import Group, Nest, Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import RowTiles, Tile, row_tiles
 from luban.lower.trace import Declined, Ref
+from luban.lower.wide_rows import wide_rows
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
@@ -148,6 +149,8 @@ class _Writer:
         self.most_rows = lines.tallest * rows.tallest
         self.ahead: Expr | None = None
         self.num_registers = num_registers
+        wide = epilogue.accumulator
+        self.wide = wide_rows(b, plan.rows, plan.reduced, wide, self.most_rows, lanes)
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: matrices, panels, blocks of lines, of rows."""
@@ -266,6 +269,8 @@ class _Writer:
         along_row = scope.size(form.coefficient(plan.row.axis))
         first = starts[0] + tile.line * along_line + tile.row * along_row
         begins = [first + along_line * i + along_row * j for i, j in tile.places()]
+        if self.wide is not None:
+            begins = self.wide.widened(scope, plan.rows, begins)
         wide = self.epilogue.accumulator
         shape = (self.lanes,) if plan.group == 1 else (1, self.lanes)
         zero = self.b.full(shape, 0.0 if wide.is_float else 0, wide)
@@ -300,7 +305,8 @@ class _Writer:
     def _products(self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr]) -> list[Expr]:
         b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes
         wide, vectors = self.epilogue.accumulator, len(carried) // len(begins)
-        rows, panels = scope.pointer(plan.rows), scope.pointer(plan.panels)
+        panels = scope.pointer(plan.panels)
+        rows = scope.pointer(plan.rows) if self.wide is None else self.wide.scratch
         if self.ahead is not None:
             b.prefetch(panels, panel + self.ahead, locality=SECOND_CACHE)
         if plan.group == 4:

@@ -60,6 +60,11 @@ class Ref:
     value: Any = None
 
 
+_HALVES = ("f16", "bf16")
+_CHOICES = ("maximum", "minimum")
+_ROUNDED = ("add", "subtract", "multiply")
+
+
 @dataclass(slots=True)
 class Trace:
     """Builds the values of one loop body over axes of the given sizes; equal values are shared."""
@@ -143,6 +148,8 @@ class Trace:
                 return self.ref(node.op.name, node.op.dtype, (arg,), value=_saturates(node))
             case ElementwiseOp() | Select():
                 args = tuple(self.value(operand, index, guards) for operand in node.operands)
+                if node.op.name in _CHOICES and node.tensor.dtype.name in _HALVES:
+                    return self._choice(node.op.name, *args)
                 return self.apply(node.op.name, node.tensor.dtype, *args)
         view = _VIEWS.get(type(node.op))
         if view is None and not isinstance(node.op, Parameter):
@@ -154,6 +161,26 @@ class Trace:
     def cast(self, value: Ref, dtype: DType) -> Ref:
         """The value in another dtype."""
         return value if value.dtype is dtype else self.ref("cast", dtype, (value,), value=True)
+
+    def _choice(self, name: str, *args: Ref) -> Ref:
+        """The greater or lesser of halves, rounded after the choice where that spares a rounding.
+
+        Sums, differences and products of halves are those of f32, rounded. Rounding keeps order,
+        so the choice may come first, and what is stored is then rounded once.
+        """
+        dtype, wide = args[0].dtype, DTYPES["f32"]
+        exact: list[Ref] = []
+        for arg in args:
+            if arg.kind in _ROUNDED:
+                parts = (self.cast(part, wide) for part in arg.args)
+                exact.append(self.apply(arg.kind, wide, *parts))
+            elif arg.kind == "cast" and arg.args[0].dtype is wide:
+                exact.append(arg.args[0])
+            else:
+                exact.append(self.cast(arg, wide))
+        if all(ref.kind == "cast" for ref in exact):
+            return self.apply(name, dtype, *args)
+        return self.cast(self.apply(name, wide, *exact), dtype)
 
     def inside(self, index: Linear, size: DimLike) -> tuple[Ref, ...]:
         """Guards that hold where 0 <= index < size, leaving out what bounds prove."""
