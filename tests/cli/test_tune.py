@@ -7,6 +7,7 @@ import pytest
 
 import luban
 from luban.cli.main import main
+from luban.core.hardware import Hardware, Level, Limits
 from tests.engine.models import DATA
 
 MLP = str(DATA / "tiny_mlp.onnx")
@@ -16,6 +17,10 @@ MLP = str(DATA / "tiny_mlp.onnx")
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUBAN_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("luban.tuner.measure._TIMING_S", 0.01)
+    # So fast a machine that nothing is near its limit.
+    limits = Limits(1, {"f32": 1e18}, (Level("DRAM", None, 1e18),), 1e-12)
+    machine = Hardware("made up", "2026-01-01", (limits,))
+    monkeypatch.setattr("luban.engine.hardware.known_hardware", lambda _: machine)
 
 
 def test_results_are_stored_and_the_next_run_goes_on(

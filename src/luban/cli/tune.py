@@ -45,6 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Tune it, print what was found."""
     from pathlib import Path
 
+    from luban.engine.hardware import known_hardware
     from luban.native.knowledge import fingerprint, read_knowledge, remember
     from luban.native.knowledge_file import knowledge_path
     from luban.native.target import default_target
@@ -58,6 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
     model = compiled_model(arguments, cache=False)
     feeds = given_inputs(model, arguments)
     with progress():
+        hardware = known_hardware(target)
         found = tune(
             model.compiled.source,
             [feeds[info.name] for info in model.inputs],
@@ -66,6 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
             budget_s=budget_s,
             known=known,
             store=lambda products: remember(path, target, products),
+            hardware=hardware,
         )
     document = {"model": model.name, "knowledge": str(path), **found.to_json()}
     emit(document, arguments.json, lambda: _text(model.name, path, found))
@@ -103,6 +106,8 @@ def _text(name: str, path: Path, found: Tuning) -> Iterator[str]:
         yield "nothing new was timed"
     if found.known:
         yield f"{found.known} products were known from earlier runs (--again times them too)"
+    if found.at_limit:
+        yield f"{found.at_limit} products are within a tenth of what this machine can do"
     if found.left:
         yield f"{found.left} products are left: the next run goes on with them"
     yield f"{name}: {found.speedup:.3f}x, in {found.seconds:.1f} s; kept in {path}"

@@ -80,14 +80,32 @@ class Registers:
             return self.measured[product] * lanes
 
         def cost(vectors: int) -> float:
-            width = vectors * lanes
-            padded = self._padded(columns, vectors, lanes)
-            panel_bytes = depth * width * size_bytes if isinstance(depth, int) else 0
-            far = 1.08 if panel_bytes > _PANEL_BYTES else 1.0
-            clash = self._clash(row_step * size_bytes, vectors)
-            return padded * far * clash * self._low_tiles(rows, vectors)
+            return self.width_cost(vectors, columns, size_bytes, rows, depth, row_step)
 
         return min(widths, key=cost) * lanes
+
+    def width_cost(
+        self,
+        vectors: int,
+        columns: DimLike,
+        size_bytes: int,
+        rows: DimLike,
+        depth: DimLike,
+        row_step: DimLike,
+    ) -> float:
+        """What a product costs with panels of so many vectors; only ratios of costs mean anything.
+
+        >>> registers = Registers(64, 32)
+        >>> costs = [registers.width_cost(v, 768, 4, 128, 64, 64) for v in (4, 3, 2, 1)]
+        >>> costs == sorted(costs)
+        True
+        """
+        lanes = self.lanes(size_bytes)
+        padded = self._padded(columns, vectors, lanes)
+        panel_bytes = depth * vectors * lanes * size_bytes if isinstance(depth, int) else 0
+        far = 1.08 if panel_bytes > _PANEL_BYTES else 1.0
+        clash = self._clash(row_step * size_bytes, vectors)
+        return padded * far * clash * self._low_tiles(rows, vectors)
 
     def _padded(self, columns: DimLike, vectors: int, lanes: int) -> float:
         """What the columns cost: the last panel leaves out whole vectors, but has small tiles."""

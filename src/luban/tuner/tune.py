@@ -1,8 +1,9 @@
 """Time the widths that products could have, inside their model, and keep what is faster for sure.
 
-Every round compiles the model once, with the next candidate of every product, and times kernel by
-kernel in turns with the model as it is. What won is compiled together and has to win again, product
-by product and as a whole: nothing that is slower than the default is ever kept.
+Products that are near what the machine can do at all are left alone. Every round compiles the model
+once, with the next candidate of every other product, and times kernel by kernel in turns with the
+model as it is. What won is compiled together and has to win again, product by product and as a
+whole: nothing that is slower than the default is ever kept.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+from luban.core.cost_model import predict
+from luban.core.hardware import Hardware
 from luban.core.progress import report
 from luban.engine.compile import Compiled, compile_graph
+from luban.engine.kernel_work import kernel_works
 from luban.engine.kernels import registers_of
 from luban.ir.node import Graph
 from luban.native.knowledge import Measurement
@@ -26,6 +30,7 @@ __all__ = ["Tuned", "Tuning", "tune"]
 
 _CLEAR = 1.03  # a candidate has to win by this much at first
 _SURE = 1.01  # and by this much once more
+_AT_LIMIT = 0.9  # of what the machine can do: no width gains more than tuning costs
 _SHARE = 0.005  # of the model's time: products below are left as they are
 
 Store = Callable[[Mapping[str, Measurement]], None]
@@ -50,12 +55,14 @@ class Tuning:
     products   those that were timed, those that take longest first
     speedup    of the whole model, over what it was before
     known      products that earlier runs had timed
+    at_limit   products that are as fast as this machine can be, nearly
     left       products with candidates that the budget did not reach
     """
 
     products: list[Tuned] = field(default_factory=list)
     speedup: float = 1.0
     known: int = 0
+    at_limit: int = 0
     left: int = 0
     seconds: float = 0.0
 
@@ -73,6 +80,7 @@ def tune(
     budget_s: float,
     known: Mapping[str, Measurement],
     store: Store,
+    hardware: Hardware | None = None,
     measure: Measure = timed_in_turns,
 ) -> Tuning:
     """Find the fastest widths for a model's products on these inputs.
@@ -80,6 +88,7 @@ def tune(
     budget_s   no round begins that would end later than this, by the length of the longest so far
     known      measurements of earlier runs: their products are not timed again
     store      takes new measurements once they are sure, so that the next run goes on from there
+    hardware   what this machine can do, to leave alone what reaches that
     measure    times two compiled models in turns
     """
     began = time.monotonic()
@@ -87,9 +96,11 @@ def tune(
     report("compiling")
     base = tuner.compiled({})
     products = products_of(base, tuner.registers)
-    shares = tuner.shares(base, products)
+    shares, times = tuner.shares(base, products)
     timed = [p for p in products.values() if shares[p.words] >= _SHARE and p.candidates]
-    new = [p for p in timed if p.words not in known]
+    unknown = [p for p in timed if p.words not in known]
+    limits = tuner.limits(base, products, hardware) if hardware is not None else {}
+    new = [p for p in unknown if limits.get(p.words, 0.0) < _AT_LIMIT * times[p.words]]
     rounds = tuner.rounds(base, new, began + budget_s)
     finished = [p for p in new if len(p.candidates) <= rounds]
     winners = tuner.winners(finished)
@@ -110,7 +121,14 @@ def tune(
         for p in sorted(finished, key=lambda p: -shares[p.words])
     ]
     seconds = time.monotonic() - began
-    return Tuning(rows, speedup, len(timed) - len(new), len(new) - len(finished), seconds)
+    return Tuning(
+        rows,
+        speedup,
+        len(timed) - len(unknown),
+        len(unknown) - len(new),
+        len(new) - len(finished),
+        seconds,
+    )
 
 
 class _Tuner:
@@ -143,11 +161,29 @@ class _Tuner:
             measured={**self.widths, **trial},
         )
 
-    def shares(self, base: Compiled, products: Mapping[str, Product]) -> dict[str, float]:
-        """The part of a call's time that each product takes."""
+    def shares(
+        self, base: Compiled, products: Mapping[str, Product]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """The part of a call's time that each product takes, and nanoseconds of it."""
         rows = [times for pair in self.measure(base, base, self.inputs) for times in pair]
         total = median(sum(times.values()) for times in rows) or 1.0
-        return {words: median(_of(t, p) for t in rows) / total for words, p in products.items()}
+        taken = {words: median(_of(t, p) for t in rows) for words, p in products.items()}
+        return {words: ns / total for words, ns in taken.items()}, taken
+
+    def limits(
+        self, base: Compiled, products: Mapping[str, Product], hardware: Hardware
+    ) -> dict[str, float]:
+        """The least nanoseconds that each product could take in a call, as far as that is known."""
+        call = base.executor.timed()(self.inputs)
+        works = kernel_works(base, call.sizes)
+        least = {
+            kernel: 1e9
+            * spent.runs
+            * predict(works[kernel].work, hardware.at(spent.threads)).seconds
+            for kernel, spent in call.kernels.items()
+            if kernel in works
+        }
+        return {words: _of(least, product) for words, product in products.items()}
 
     def rounds(self, base: Compiled, new: Sequence[Product], deadline: float) -> int:
         """Time one candidate of each product after the other; how many that were."""
