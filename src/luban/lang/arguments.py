@@ -6,7 +6,7 @@ import ctypes
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ _TORCH = {
     "uint32": "u32", "uint64": "u64", "bool": "bool", "float8_e4m3fn": "f8e4m3fn",
     "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz",
 }  # fmt: skip
+
+_BY_NUMPY = {
+    found.numpy: found for found in DTYPES.values() if found.kind not in ("complex", "string")
+}
 
 
 @dataclass(slots=True)
@@ -78,21 +82,26 @@ def _memory(value: Any, name: str) -> Memory | None:
     kind = type(value)
     if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr"):
         return _torch_memory(value, name)
-    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+    if kind is np.ndarray or isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
         array = as_array(value, name)
-        found = _numpy_dtype(array, name)
-        low, high = np.lib.array_utils.byte_bounds(array)
-        return Memory(found, array.ctypes.data, low, high, bool(array.flags.writeable), array)
+        found = _BY_NUMPY.get(array.dtype) or _numpy_dtype(array, name)
+        address, read_only = array.__array_interface__["data"]
+        whole = array
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        if whole.flags.c_contiguous:
+            low = address if whole is array else whole.__array_interface__["data"][0]
+            high = low + whole.nbytes
+        else:
+            low, high = np.lib.array_utils.byte_bounds(whole)
+        return Memory(found, address, low, high, not read_only, array)
     inner = getattr(value, "base", None)
     if inner is not None and hasattr(value, "dtype") and not isinstance(value, np.generic):
         return _memory(inner, name)  # a reinterpreted tensor
     return None
 
 
-def _numpy_dtype(array: NDArray[Any], name: str) -> DType:
-    for found in DTYPES.values():
-        if array.dtype == found.numpy and found.size_bytes:
-            return found
+def _numpy_dtype(array: NDArray[Any], name: str) -> NoReturn:
     raise InputError(
         f"argument {name!r} is an array of {array.dtype}, expected numbers",
         hint="kernels take bool, integers and floats up to 64 bits",

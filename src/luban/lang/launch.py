@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,16 +125,27 @@ class Compiled:
         """The LLVM text of the kernel, empty if it runs in the evaluator."""
         return self.code.text
 
+    def bound(self, grid: Grid, call: Call) -> Callable[[], None]:
+        """A function that launches on these arguments without looking at them again."""
+        if self._library is None:
+            raise InputError(
+                f"{self.source.name} runs in the evaluator: {self.code.reason}",
+                hint="launch it with kernel[grid](...)",
+            )
+        self._refuse_read_only(call)
+        self._arguments.slots[: self._num_slots + 3] = [*call.slots, *grid]
+        self._table.set_num_programs([grid[0] * grid[1] * grid[2]])
+        replay, kept = self._table.replay, (self, call)
+
+        def launch() -> None:
+            replay()
+
+        self._table.keep(kept)
+        return launch
+
     def launch(self, grid: Grid, call: Call) -> None:
         """Run every program of the grid. Raises InputError for memory that may not be written."""
-        for place in self.code.written:
-            value = call.values[place]
-            if isinstance(value, Memory) and not value.writeable:
-                names = list(call.types)
-                raise InputError(
-                    f"{self.source.name} writes to {names[place]!r}, which is read-only memory",
-                    hint="pass a copy",
-                )
+        self._refuse_read_only(call)
         programs = grid[0] * grid[1] * grid[2]
         if programs == 0:
             return
@@ -147,6 +158,16 @@ class Compiled:
                 self._table.set_num_programs([programs])
                 self._programs = programs
             self._table.replay()
+
+    def _refuse_read_only(self, call: Call) -> None:
+        for place in self.code.written:
+            value = call.values[place]
+            if isinstance(value, Memory) and not value.writeable:
+                names = list(call.types)
+                raise InputError(
+                    f"{self.source.name} writes to {names[place]!r}, which is read-only memory",
+                    hint="pass a copy",
+                )
 
 
 def _scratch(size_bytes: int) -> Any:

@@ -49,6 +49,11 @@ class KernelSource:
         self.tree = found
         self.signature = inspect.signature(function)
         self.parameters = tuple(self.signature.parameters)
+        self._defaults = {
+            name: parameter.default
+            for name, parameter in self.signature.parameters.items()
+            if parameter.default is not inspect.Parameter.empty
+        }
 
     @property
     def constexprs(self) -> frozenset[str]:
@@ -102,11 +107,16 @@ class KernelSource:
 
     def bind(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name, defaults filled in. Raises LubanError for a wrong call."""
+        names = self.parameters
+        found = {**self._defaults, **dict(zip(names, arguments)), **keywords}  # noqa: B905 - see below
+        twice = not keywords.keys().isdisjoint(names[: len(arguments)])
+        if len(found) == len(names) >= len(arguments) and not twice and found.keys() == set(names):
+            return {name: found[name] for name in names}
         try:
             bound = self.signature.bind(*arguments, **keywords)
         except TypeError as error:
-            names = ", ".join(self.parameters)
-            raise LubanError(f"{self.name}: {error}", hint=f"its parameters are {names}") from None
+            hint = f"its parameters are {', '.join(names)}"
+            raise LubanError(f"{self.name}: {error}", hint=hint) from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
