@@ -9,9 +9,10 @@ import pytest
 from luban.core.dtypes import dtype
 from luban.core.errors import DTypeError, LubanError, OptionError, ShapeError
 from luban.tile import block_ops, memory_ops, ops
-from luban.tile.block_ops import AtomicCas, Dot, Fold, Print, Scan, Take
+from luban.tile.block_ops import Dot, Fold, Print, Scan, Take
 from luban.tile.memory_ops import (
     Assert,
+    AtomicCas,
     AtomicRmw,
     Call,
     For,

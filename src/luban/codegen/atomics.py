@@ -1,4 +1,4 @@
-"""AtomicRmw: one hardware read-modify-write an element."""
+"""AtomicRmw and AtomicCas: one hardware read-modify-write an element."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from luban.codegen.table import emits
 from luban.codegen.writer import Value
 from luban.core.dtypes import DType
 from luban.tile.function import Operation
-from luban.tile.memory_ops import AtomicRmw
+from luban.tile.memory_ops import AtomicCas, AtomicRmw
 
 __all__: list[str] = []
 
@@ -58,6 +58,33 @@ def _element(
     return w.merge(w.number(0, old), before, old, after)
 
 
+def _order(kind: str) -> str:
+    """Sums need no order; an exchange may end a lock, so what was written before is seen."""
+    return "acq_rel" if kind == "exchange" else "monotonic"
+
+
+@emits(AtomicCas)
+def emit_atomic_cas(_op: AtomicCas, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
+    """In row-major order; floats are compared by their bits."""
+    w = f.w
+    dtype = operation.result.type.dtype
+    elem = f"i{8 * dtype.size_bytes}"
+    wanted, given = (_scalars(f, f.tile(value)) for value in operation.operands[2:])
+    results = []
+    for address, old, new in zip(gather_addresses(f, operation), wanted, given, strict=True):
+        pointer = f.addresses.displace(*address)
+        before, after = (w.bitcast(to_memory(w, dtype, value), elem) for value in (old, new))
+        w.write_deferred()
+        pair = w.result(
+            f"cmpxchg ptr {pointer.text}, {before.typed}, {after.typed} acq_rel monotonic, "
+            f"align {dtype.size_bytes}",
+            f"{{ {elem}, i1 }}",
+        )
+        found = w.result(f"extractvalue {{ {elem}, i1 }} {pair.text}, 0", elem)
+        results.append(from_memory(w, dtype, w.bitcast(found, memory_elem(dtype))))
+    return f.result(operation, results, lanes=1)
+
+
 def _update(f: Emitter, kind: str, dtype: DType, pointer: Value, value: Value) -> Value:
     w = f.w
     elem = "bfloat" if dtype.name == "bf16" else memory_elem(dtype)
@@ -70,7 +97,7 @@ def _update(f: Emitter, kind: str, dtype: DType, pointer: Value, value: Value) -
         opcode = _SAME.get(kind, kind)
     w.write_deferred()
     old = w.result(
-        f"atomicrmw {opcode} ptr {pointer.text}, {stored.typed} monotonic, "
+        f"atomicrmw {opcode} ptr {pointer.text}, {stored.typed} {_order(kind)}, "
         f"align {dtype.size_bytes}",
         elem,
     )

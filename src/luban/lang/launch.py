@@ -27,10 +27,10 @@ from luban.native.objects import library_of
 from luban.native.target import host_target
 from luban.native.threads import available_threads
 from luban.runtime.program import Arguments, Step, StepTable
-from luban.tile.block_ops import AtomicCas, Print
+from luban.tile.block_ops import Print
 from luban.tile.evaluate import run
 from luban.tile.function import Module
-from luban.tile.memory_ops import AtomicRmw, Scatter
+from luban.tile.memory_ops import AtomicCas, AtomicRmw, Scatter
 
 __all__ = ["Compiled", "compile_kernel", "evaluate_kernel"]
 

@@ -5,13 +5,14 @@ tiles with static shapes; memory is reached through pointer parameters and per-t
 control flow is structured.
 """
 
-from luban.tile.block_ops import AtomicCas, Dot, Fold, Print, Scan, Take
+from luban.tile.block_ops import Dot, Fold, Print, Scan, Take
 from luban.tile.builder import Branch, FunctionBuilder, Loop, WhileLoop
 from luban.tile.evaluate import run
 from luban.tile.expr import Expr, Operand
 from luban.tile.function import Access, Function, Module, Operation, Param, Region, Value
 from luban.tile.memory_ops import (
     Assert,
+    AtomicCas,
     AtomicRmw,
     Call,
     For,

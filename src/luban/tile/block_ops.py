@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from luban.tile.memory_ops import expect_mask, expect_offsets
+from luban.tile.memory_ops import expect_mask
 from luban.tile.op import TileOp, accepts
 from luban.tile.types import TileType
 
 __all__ = [
     "FOLD_PARTIALS",
-    "AtomicCas",
     "Dot",
     "Fold",
     "FoldKind",
@@ -156,27 +155,6 @@ class Take(TileOp):
         if len(index.shape) != len(x.shape) or around[0] != around[1]:
             self.fail_shape(f"index is {index} for {x}, expected equal extents beside the axis")
         return (x.with_shape(index.shape),)
-
-
-@dataclass(frozen=True, slots=True)
-class AtomicCas(TileOp):
-    """Where memory equals `compare`, write `value`, as one step; gives the old values.
-
-    Operands: pointer, offsets (i64), compare, value. Integers and floats by their bits.
-    """
-
-    name: ClassVar[str] = "atomic_cas"
-    pure: ClassVar[bool] = False
-    in_registers: ClassVar[bool] = False
-
-    def _infer(self, *types: TileType) -> tuple[TileType, ...]:
-        self.expect_count(types, 4)
-        expect_offsets(self, types[1])
-        wanted = TileType(types[0].pointee, types[1].shape)
-        for what, given in zip(("compare", "value"), types[2:], strict=True):
-            if given != wanted:
-                self.fail_dtype(f"{what} is {given}, expected {wanted}")
-        return (wanted,)
 
 
 @dataclass(frozen=True, slots=True)

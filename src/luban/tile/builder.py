@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from luban.core.dtypes import DType, dtype
 from luban.core.errors import DTypeError, InternalError, OptionError, ShapeError
 from luban.tile.block_ops import (
-    AtomicCas,
     Dot,
     Fold,
     FoldKind,
@@ -32,6 +31,7 @@ from luban.tile.expr import Block, Emitter, Expr, Operand
 from luban.tile.function import Access, Function, Module, Param, Value
 from luban.tile.memory_ops import (
     Assert,
+    AtomicCas,
     AtomicKind,
     AtomicRmw,
     CacheHint,

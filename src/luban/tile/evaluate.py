@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from luban.core.errors import CheckError
 from luban.tile.arguments import bind
-from luban.tile.block_ops import AtomicCas, Dot, Fold, Print, Scan, Take
+from luban.tile.block_ops import Dot, Fold, Print, Scan, Take
 from luban.tile.block_steps import atomic_cas, dot, fold, print_values, scan, take
 from luban.tile.flow import index_values
 from luban.tile.function import Function, Module, Operation, Region, Value
@@ -22,6 +22,7 @@ from luban.tile.meaning import binary, compute
 from luban.tile.memory import AssertionFailed, Buffer, IndexOverflow, Shadow
 from luban.tile.memory_ops import (
     Assert,
+    AtomicCas,
     AtomicRmw,
     Call,
     For,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from luban.tile.block_ops import AtomicCas
 from luban.tile.function import Function, Operation, Region, Value
 from luban.tile.memory_ops import (
+    AtomicCas,
     AtomicRmw,
     Call,
     For,

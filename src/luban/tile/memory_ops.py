@@ -15,6 +15,7 @@ from luban.tile.types import Ptr, TileType
 
 __all__ = [
     "Assert",
+    "AtomicCas",
     "AtomicKind",
     "AtomicRmw",
     "Call",
@@ -219,6 +220,26 @@ def expect_offsets(op: TileOp, given: TileType) -> None:
     """Refuse offsets that are not i64."""
     if given.elem is not DTYPES["i64"]:
         op.fail_dtype(f"offsets are {given}, expected i64")
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicCas(TileOp):
+    """Where memory equals `compare`, write `value`, as one step; gives the old values.
+
+    Operands: pointer, offsets (i64), compare, value. Integers and floats by their bits.
+    """
+
+    name: ClassVar[str] = "atomic_cas"
+    pure: ClassVar[bool] = False
+
+    def _infer(self, *types: TileType) -> tuple[TileType, ...]:
+        self.expect_count(types, 4)
+        expect_offsets(self, types[1])
+        wanted = TileType(types[0].pointee, types[1].shape)
+        for what, given in zip(("compare", "value"), types[2:], strict=True):
+            if given != wanted:
+                self.fail_dtype(f"{what} is {given}, expected {wanted}")
+        return (wanted,)
 
 
 @dataclass(frozen=True, slots=True)

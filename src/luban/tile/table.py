@@ -22,6 +22,7 @@ GROUPS: dict[str, tuple[type[TileOp], ...]] = {
         memory_ops.Gather,
         memory_ops.Scatter,
         memory_ops.AtomicRmw,
+        memory_ops.AtomicCas,
         memory_ops.Prefetch,
         memory_ops.Scratch,
     ),
@@ -30,7 +31,6 @@ GROUPS: dict[str, tuple[type[TileOp], ...]] = {
         block_ops.Scan,
         block_ops.Dot,
         block_ops.Take,
-        block_ops.AtomicCas,
         block_ops.Print,
     ),
     "Control": (

@@ -15,10 +15,11 @@ from typing import NoReturn, get_args
 
 from luban.core.errors import CheckError, InternalError, LubanError
 from luban.tile.arguments import extent_elements
-from luban.tile.block_ops import AtomicCas, Fold, Scan, combine_types
+from luban.tile.block_ops import Fold, Scan, combine_types
 from luban.tile.flow import address_operands
 from luban.tile.function import Access, Function, Module, Operation, Param, Region, Value
 from luban.tile.memory_ops import (
+    AtomicCas,
     AtomicRmw,
     Call,
     For,

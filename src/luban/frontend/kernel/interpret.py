@@ -310,6 +310,8 @@ class Interpreter:
                 count *= extent
             return count
         found = BUILTINS.get(name)
+        if isinstance(owner, BlockPointer) and name in ("load", "store"):
+            return _Method(BUILTINS[f"{name}_tensor_descriptor"], owner)
         if found is None or not found.method:
             self.fail(f"{owner} has no attribute {name}")
         return _Method(found, owner)

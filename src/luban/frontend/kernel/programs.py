@@ -108,7 +108,9 @@ def static_assert(run: Interpreter, cond: Any, msg: Any = "") -> None:
 @builtin("debugging")
 def static_print(run: Interpreter, *values: Any, sep: Any = " ", end: Any = "\n", **_: Any) -> None:
     """Print while the kernel is compiled."""
-    sys.stdout.write(str(sep).join(map(run.said, values)) + str(end))
+    sys.stdout.write(
+        str(sep).join(v if isinstance(v, str) else run.said(v) for v in values) + str(end)
+    )
 
 
 @builtin("debugging")

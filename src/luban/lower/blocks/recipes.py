@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from luban.tile.block_ops import AtomicCas, Dot, Take
+from luban.tile.block_ops import Dot, Take
 from luban.tile.function import Operation, Region, Value
-from luban.tile.memory_ops import AtomicRmw, For, Gather, Scatter, While
+from luban.tile.memory_ops import AtomicCas, AtomicRmw, For, Gather, Scatter, While
 from luban.tile.ops import (
     Arange,
     Binary,

@@ -13,7 +13,6 @@ from luban.lower.blocks.strips import at, write_slot
 from luban.tile.block_ops import Scan
 from luban.tile.expr import Expr
 from luban.tile.function import Operation, Value
-from luban.tile.memory_ops import AtomicRmw
 from luban.tile.ops import Cast
 
 __all__ = ["dot", "scan", "update"]
@@ -100,10 +99,8 @@ def _factor(w: Clusters, value: Value, total: DType) -> Slot:
 
 def update(w: Clusters, operation: Operation, base: Expr) -> None:
     """Atomic updates of a block, a few lanes at a time; the old values go to a slot if used."""
-    _, offsets, value, *rest = operation.operands
+    offsets = operation.operands[1]
     f = w.f
-    op = operation.op
-    assert isinstance(op, AtomicRmw)
     shape = offsets.type.shape
     w.prepare(operation.operands[1:])
     w.flush()
@@ -115,9 +112,8 @@ def update(w: Clusters, operation: Operation, base: Expr) -> None:
 
     def strip(spot: tuple[Position, ...]) -> None:
         lanes = (width,) if width > 1 else ()
-        where, given = (f.b.broadcast(at(f, v, spot), lanes) for v in (offsets, value))
-        mask = f.b.broadcast(at(f, rest[0], spot), lanes) if rest else None
-        old = f.b.atomic_rmw(op.kind, base, where, given, mask=mask)
+        parts = [f.b.broadcast(at(f, v, spot), lanes) for v in operation.operands[1:]]
+        (old,) = f.b.emit(operation.op, base.value, *[part.value for part in parts])
         if slot is not None:
             write_slot(f, slot, spot, old)
 

@@ -18,7 +18,7 @@ from luban.lower.trace import Declined
 from luban.tile.block_ops import Dot, Fold, Print, Scan
 from luban.tile.expr import Expr
 from luban.tile.function import Function, Operation, Region, Value
-from luban.tile.memory_ops import Assert, AtomicRmw, For, Gather, If, Scatter, While
+from luban.tile.memory_ops import Assert, AtomicCas, AtomicRmw, For, Gather, If, Scatter, While
 from luban.tile.op import TileOp
 from luban.tile.ops import Binary, Constant
 
@@ -143,13 +143,8 @@ class Walker(Clusters):
             update(self, operation, self.scalar(pointer))
             return
         self.flush()
-        op = operation.op
-        assert isinstance(op, AtomicRmw)
-        base, index, number, *masks = [self.scalar(v) for v in operation.operands]
-        mask = masks[0] if masks else None
-        self.f.places[operation.result] = self.f.b.atomic_rmw(
-            op.kind, base, index, number, mask=mask
-        )
+        operands = [self.scalar(v).value for v in operation.operands]
+        (self.f.places[operation.result],) = self.f.b.emit(operation.op, *operands)
 
 
 def _nothing(_walker: Walker, _operation: Operation) -> None:
@@ -163,6 +158,7 @@ _HANDLERS: dict[type[TileOp], Callable[[Walker, Operation], None]] = {
     Scan: scan,
     Dot: dot,
     AtomicRmw: Walker.atomic,
+    AtomicCas: Walker.atomic,
     If: branch,
     For: loop,
     While: while_loop,
