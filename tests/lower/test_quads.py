@@ -141,7 +141,19 @@ def product_kernel(graph: Graph) -> Any:
     return kernel
 
 
-@pytest.mark.parametrize("graph", [dense("u8 i8", "n", 64, 64), image("u8 i8", 8, 3)])
+def stem(channels: int, window: int, stride: int) -> Graph:
+    """A first layer: rows of a tile read what the rows next to them read some steps later."""
+    x = p("x", 1, channels, 64, 64, dtype="u8")
+    filters = g.constant(codes("i8", 64, channels, window, window, seed=1), "i8")
+    ends = ((stride,) * 2, (0, 0), (0, 0))
+    return Graph("stem", (x,), (g.convolution(x, filters, *ends, element="i32"),))
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [dense("u8 i8", "n", 64, 64), image("u8 i8", 8, 3), stem(3, 7, 2), stem(4, 5, 1)],
+    ids=["dense", "image", "stem", "every step"],
+)
 def test_a_step_is_one_instruction_and_nothing_spills(graph: Graph) -> None:
     target = replace(named_target("avx512"), features=host_target().features)
     if not target.has("avx512vnni"):

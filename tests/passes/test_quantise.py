@@ -250,3 +250,43 @@ def test_residual_sums_of_codes_keep_their_meaning() -> None:
     graph = Graph("g", (x, y), (quantised(total, 0.41, 0, "u8"),))  # hardly a tie at these scales
     inputs = [some("u8", 1, 8, 5, 5, seed=s).astype(np.uint8) for s in (0, 1)]
     agree(graph, inputs, 1)
+
+
+def residual(zero: int = 5) -> Graph:
+    x, y = p("x", 1, 8, 5, 5, dtype="u8"), p("y", 1, 8, 5, 5, dtype="i8")
+    filters = dequantised(g.constant(some("i8", 8, 8, 1, 1), "i8"), 0.01, None)
+    sums = g.convolution(dequantised(x, 0.05, 0), filters, (1, 1), (0, 0), (0, 0))
+    total = g.maximum(g.add(sums, dequantised(y, 0.23, zero)), 0.0)
+    return Graph("g", (x, y), (quantised(total, 0.41, 0, "u8"),))
+
+
+@pytest.mark.parametrize("zero", [0, 5])
+def test_sums_with_codes_are_scaled_by_one_factor_each(zero: int) -> None:
+    graph = residual(zero)
+    changed = integer_products(graph)[0]
+    divided = [n for n in changed.nodes() if isinstance(n.op, BINARY["divide"])]
+    assert {n.tensor.rank for n in divided} <= {0, 1}  # factors only
+    inputs = [some("u8", 1, 8, 5, 5).astype(np.uint8), some("i8", 1, 8, 5, 5).astype(np.int8)]
+    agree(graph, inputs, 1)
+
+
+def test_a_sum_with_a_number_is_divided_as_it_says() -> None:
+    """Numbers that are no codes may be infinite, or overflow when scaled."""
+    x, y = p("x", 1, 8, 5, 5, dtype="u8"), p("y", 1, 8, 5, 5)
+    filters = dequantised(g.constant(some("i8", 8, 8, 1, 1), "i8"), 0.01, None)
+    sums = g.convolution(dequantised(x, 0.05, 0), filters, (1, 1), (0, 0), (0, 0))
+    graph = Graph("g", (x, y), (quantised(g.add(sums, y), 0.41, 0, "u8"),))
+    changed = integer_products(graph)[0]
+    assert any(isinstance(n.op, BINARY["divide"]) and n.tensor.rank == 4 for n in changed.nodes())
+
+
+@pytest.mark.parametrize(("zero", "added"), [(0, False), (17, True)])
+def test_a_zero_point_of_0_is_not_added(zero: int, added: bool) -> None:
+    graph = Graph("g", (x := p("x", 9),), (quantised(x, 0.25, zero, "i8"),))
+    (result,) = integer_products(graph)[0].results
+    assert isinstance(result.operands[0].op, BINARY["add"]) is added
+    x_values = np.array([-0.1, 0.1, 0.0, 3e38, -3e38, np.nan, np.inf, 0.125, 0.375], np.float32)
+    (want,) = evaluate(graph, [x_values])
+    for target in TARGETS:
+        got = compile_graph(graph, num_threads=1, target=target).executor.run([x_values])[0]
+        np.testing.assert_array_equal(got, want)

@@ -121,9 +121,12 @@ def _saturating(w: Writer, to: DType, x: Value) -> Value:
     """Cut to the range first, in floats that stand for its ends, then convert what surely fits."""
     signed = to.kind == "int"
     middle = "i32" if to.bits < 32 else register_elem(to)
-    number = w.select(w.compare("uno", x, x), w.number(0.0, x), x)
     low, high = w.number(float(to.lowest), x), w.number(float(to.highest), x)
-    number = w.select(w.compare("olt", number, low), low, number)
+    if signed:
+        number = w.select(w.compare("uno", x, x), w.number(0.0, x), x)
+        number = w.select(w.compare("olt", number, low), low, number)
+    else:  # what is not above 0 is 0, NaN too
+        number = w.select(w.compare("ogt", x, low), x, low)
     opcode = "fptosi" if signed or to.bits < 32 else "fptoui"
     mantissa = 53 if x.elem == "double" else 24
     if to.bits - signed <= mantissa:  # the upper end is exact

@@ -290,7 +290,8 @@ class _Writer:
         group, *further = left
         along = scope.size(offset_of(plan.rows).coefficient(group.axis))
         down = scope.size(offset_of(plan.panels).coefficient(group.axis))
-        unroll = 1 if further else _unroll(group.size, self._steps(len(carried)))
+        fair = _unroll(group.size, self._steps(len(carried)))
+        unroll = 1 if further else min(fair, self._steps_apart(group))
         size = scope.size(group.size)
         with b.for_(0, size, 1, carried=carried, unroll=unroll) as loop, scope.inner():
             moved = [begin + loop.index * along for begin in begins]
@@ -301,6 +302,17 @@ class _Writer:
     def _steps(self, num_sums: int) -> int:
         """How many steps of the innermost loop pay for a tile of so many vectors of sums."""
         return _UNROLL if num_sums + _FREE_REGISTERS > self.num_registers else _UNROLL_SMALL
+
+    def _steps_apart(self, group: Group) -> int:
+        """After how many steps along an axis a row of the tile reads what its neighbour has read.
+
+        In one go, these would be the same loads: LLVM would keep them all in registers, and spill.
+        """
+        form = offset_of(self.plan.rows)
+        step, apart = (form.coefficient(axis) for axis in (group.axis, self.plan.row.axis))
+        if not isinstance(step, int) or not isinstance(apart, int) or step < 1 or apart < step:
+            return _UNROLL
+        return apart // step if apart % step == 0 else _UNROLL
 
     def _products(self, begins: Sequence[Expr], panel: Expr, carried: Sequence[Expr]) -> list[Expr]:
         b, scope, plan, lanes = self.b, self.scope, self.plan, self.lanes

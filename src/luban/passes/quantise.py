@@ -269,7 +269,7 @@ def _round(n: Node) -> Node | None:
 
 
 def _scaled(value: Node, divisor: Node) -> Node | None:
-    """value / divisor for an integer sum times a factor, under bias and ReLU; else None."""
+    """value / divisor for integers times factors, summed, under bias and ReLU; else None."""
     match value.op:
         case Multiply():
             total, factor = value.operands[0], _plain(value.operands[1])
@@ -282,6 +282,8 @@ def _scaled(value: Node, divisor: Node) -> Node | None:
                 small = _plain(b)
                 if _is_fixed(small) and (inner := _scaled(a, divisor)) is not None:
                     return build.add(inner, build.divide(small, divisor))
+            left, right = (_scaled_summand(operand, divisor) for operand in value.operands)
+            return None if left is None or right is None else build.add(left, right)
         case Maximum():
             value, zero = value.operands
             numbers = _numbers(zero)
@@ -291,9 +293,34 @@ def _scaled(value: Node, divisor: Node) -> Node | None:
     return None
 
 
+def _scaled_summand(value: Node, divisor: Node) -> Node | None:
+    """The same, or dequantised codes, which alone may be quantised again as they were."""
+    codes = _dequantised(value)
+    if codes is None:
+        return _scaled(value, divisor)
+    return replace(codes, scale=build.divide(codes.scale, divisor)).value()
+
+
 def _is_fixed(n: Node) -> bool:
     """True if n depends on constants only."""
     return n in constant_nodes(Graph("fixed", (), (n,)).nodes())
+
+
+def _cast(n: Node) -> Node | None:
+    """Codes of a rounded number: as they were, or without a zero point of 0.
+
+    Adding 0.0 only turns -0.0 into 0.0, and both have the code 0.
+    """
+    if (codes := _quantised_again(n)) is not None:
+        return codes
+    whole = n.operands[0]
+    if not n.tensor.dtype.is_integer or not isinstance(whole.op, Add):
+        return None
+    value, zero = whole.operands[0], _numbers(whole.operands[1])
+    fits = whole.tensor.dtype.is_float and value.type == whole.type
+    if not fits or zero is None or np.any(zero) or not isinstance(value.op, RoundEven):
+        return None
+    return node(n.op, value, loc=n.loc)
 
 
 def _quantised_again(n: Node) -> Node | None:
@@ -326,12 +353,12 @@ _RULES: dict[type[Op], Callable[[Node], Node | str | None]] = {
     DotGeneral: _dot,
     ReduceWindow: _largest,
     RoundEven: _round,
-    Cast: _quantised_again,
+    Cast: _cast,
 }
 _WORDS = {
     Convolution: "an integer convolution of the codes",
     DotGeneral: "an integer product of the codes",
     ReduceWindow: "the largest of the codes",
     RoundEven: "scaled and quantised by one factor",
-    Cast: "quantised again as it was",
+    Cast: "quantised again as it was, or without a zero point of 0",
 }
