@@ -1,9 +1,10 @@
 """Peak resident size of a process that loads a model and runs it, next to ONNX Runtime's.
 
-    python -m benchmarks.memory [name ...]        exit 1 where Luban's process needs more
+    python -m benchmarks.memory [all | name ...]        exit 1 where Luban's process needs more
 
 Cold: with an empty cache. Warm: with the cache that it left. Of a cold start the peak of the whole
 tree is shown too: Luban compiles in a child process, which ends some seconds after its last work.
+There a page that processes share counts once (the proportional set size).
 """
 
 import sys
@@ -19,7 +20,7 @@ from benchmarks.harness import EngineError, EngineProcess, save_feeds
 from benchmarks.report import OURS, table
 
 MODELS = ("tiny_mlp", "magika", "mobilenet_v2", "resnet50", "bert_base", "minilm_int8_weights")
-_LOOK_S = 0.005
+_LOOK_S = 0.01
 _CALLS_S = 0.05  # short: the worker keeps the time of every call
 _STORING_S = 1.5  # longer than the cache needs to store a model in the background
 
@@ -29,8 +30,8 @@ class Peak:
     """The most memory that was resident at once, in bytes.
 
     own   in the process itself, as the system counts it
-    tree  in the process and its children together, looked at every few milliseconds; pages that
-          they share count in each
+    tree  in the process and its children together, looked at every few milliseconds; of a page
+          that several processes share, each has its part
     """
 
     own: int
@@ -38,7 +39,7 @@ class Peak:
 
 
 class TreeWatch:
-    """Adds up the resident sizes of a process and its descendants, until it is stopped."""
+    """Adds up the proportional set sizes of a process and its descendants, until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         self.peak_bytes = 0
@@ -58,10 +59,10 @@ class TreeWatch:
 
 
 def tree_bytes(pid: int) -> int:
-    """The resident sizes of a process and all its descendants, added up; 0 if it is gone."""
+    """The proportional set sizes of a process and its descendants, added up; 0 if it is gone."""
     folder = Path("/proc") / str(pid)
     try:
-        status = (folder / "status").read_text()
+        sizes = (folder / "smaps_rollup").read_text()
         children = [
             int(child)
             for task in (folder / "task").iterdir()
@@ -69,7 +70,7 @@ def tree_bytes(pid: int) -> int:
         ]
     except (OSError, ValueError):
         return 0
-    resident = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    resident = [line for line in sizes.splitlines() if line.startswith("Pss:")]
     own = int(resident[0].split()[1]) * 1024 if resident else 0
     return own + sum(tree_bytes(child) for child in children)
 
@@ -88,13 +89,13 @@ def measured(case: ModelCase, engine: str, cache: Path) -> Peak:
                 own: int = process.ask("memory")["peak_bytes"]
             finally:
                 watch.stop()
-    return Peak(own, max(own, watch.peak_bytes))
+    return Peak(own, watch.peak_bytes)
 
 
 def main() -> int:
     """Print the peaks in MB."""
     lines, met = [], True
-    for name in sys.argv[1:] or MODELS:
+    for name in list(COLLECTION) if sys.argv[1:] == ["all"] else sys.argv[1:] or MODELS:
         case = COLLECTION[name]
         with tempfile.TemporaryDirectory(prefix="luban-cache-") as folder:
             try:

@@ -60,3 +60,20 @@ def test_variables_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.environment("OMP_NUM_THREADS") == "3"
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert settings.environment("OMP_NUM_THREADS") is None
+
+
+def test_another_process_adopts_what_was_given_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for setting in settings.SETTINGS:
+        monkeypatch.setenv(setting.variable, "")
+    monkeypatch.setenv("LUBAN_VERIFY", "1")
+    monkeypatch.delenv("LUBAN_TARGET")
+    given = settings.given()
+    assert given["LUBAN_VERIFY"] == "1"
+    assert "LUBAN_TARGET" not in given
+    monkeypatch.setenv("LUBAN_TARGET", "avx2")
+    settings.adopt(given)
+    assert settings.VERIFY.get()
+    assert settings.TARGET.get() == "host"
+    assert settings.given() == given

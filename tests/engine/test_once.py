@@ -130,6 +130,7 @@ def test_a_failed_compile_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(once, "_hand_out", fail)
+    monkeypatch.setenv("LUBAN_COMPILE_PROCESS", "0")  # elsewhere: see test_apart.py
     path = tmp_path / "model.onnx"
     onnx.save(chain(256, 2), path)
     with pytest.raises(KeyboardInterrupt):

@@ -279,3 +279,13 @@ def test_the_default_cache_follows_the_settings(
     monkeypatch.setenv("LUBAN_CACHE_SIZE", "big")
     with pytest.raises(OptionError, match="LUBAN_CACHE_SIZE='big' is not understood"):
         default_cache()
+
+
+def test_whether_entries_can_be_made(tmp_path: Path) -> None:
+    assert Cache(tmp_path / "new", 1 << 20).can_write()
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+    assert not Cache(tmp_path / "off", 0).can_write()
+    blocked = tmp_path / "a file"
+    blocked.write_text("in the way")
+    with pytest.warns(LubanWarning, match=r"the cache in .* cannot be used"):
+        assert not Cache(blocked, 1 << 20).can_write()

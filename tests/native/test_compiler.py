@@ -308,3 +308,17 @@ def test_reasons_to_compile_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "frozen application" in (why_in_this_process() or "")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "darwin has no ELF objects" in (why_in_this_process() or "")
+
+
+def test_a_function_is_run_there_and_what_it_raises_is_our_bug() -> None:
+    def never(pid: int) -> None:
+        raise AssertionError(pid)
+
+    with pytest.raises(InternalError, match=r"ModuleNotFoundError.*no_such_module"):
+        compiler.run("luban.no_such_module:work", b"", "nothing", never)
+    assert len(compile_many([text(1)], host_target())) == 1
+
+
+def test_without_a_process_a_function_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUBAN_COMPILE_PROCESS", "0")
+    assert compiler.run("luban.engine.apart_worker:compile_model", b"", "it", print) is None

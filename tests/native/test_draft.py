@@ -15,7 +15,7 @@ import luban
 from luban.core.errors import LubanWarning
 from luban.core.settings import child_environment
 from luban.native.cache import Cache
-from luban.native.draft import Draft, start_draft
+from luban.native.draft import Draft, map_draft, remove_drafts, start_draft
 
 KEY = "ab" * 32
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no drafts here")
@@ -107,3 +107,33 @@ def test_a_full_disk_leaves_nothing_behind(
     with pytest.warns(LubanWarning, match="No space left on device"):
         assert not kept(cache)
     assert files(cache) == []
+
+
+def test_another_process_finds_a_draft_by_its_names_before_and_after_it_is_kept(
+    cache: Cache,
+) -> None:
+    draft = started(cache)
+    draft.seal()
+    expected = (np.arange(10_000) % 251).astype(np.uint8).tobytes()
+    before = map_draft(draft.names)
+    assert draft.keep()
+    after = map_draft(draft.names)
+    for memory in (before, after):
+        assert memory is not None
+        assert memory.readonly
+        assert bytes(memory) == expected
+
+
+def test_a_discarded_draft_is_not_found(cache: Cache) -> None:
+    draft = started(cache)
+    draft.discard()
+    assert map_draft(draft.names) is None
+
+
+def test_drafts_of_one_process_are_removed_and_no_others(cache: Cache) -> None:
+    started(cache)
+    other = started(cache)
+    theirs = Path(other.names[0])
+    theirs.rename(theirs.with_name(f".writing-{os.getpid()}9-other"))
+    remove_drafts(cache, os.getpid())
+    assert [path.name for path in files(cache)] == [f".writing-{os.getpid()}9-other"]

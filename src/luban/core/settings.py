@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from luban.core.errors import OptionError
 
-__all__ = ["SETTINGS", "Setting", "child_environment", "environment"]
+__all__ = ["SETTINGS", "Setting", "adopt", "child_environment", "environment", "given"]
 
 T = TypeVar("T")
 
@@ -138,3 +138,15 @@ SETTINGS: tuple[
     COMPILE_PROCESS,
     KERNEL_CHECK,
 )
+
+
+def given() -> dict[str, str]:
+    """The settings that are set, as their variables."""
+    return {s.variable: os.environ[s.variable] for s in SETTINGS if s.variable in os.environ}
+
+
+def adopt(variables: dict[str, str]) -> None:
+    """Have the settings of another process, as `given` gave them there, and no others."""
+    for setting in SETTINGS:
+        os.environ.pop(setting.variable, None)
+    os.environ.update(variables)

@@ -20,7 +20,7 @@ import pickle
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -49,6 +49,7 @@ __all__ = [
     "Stored",
     "artifact_key",
     "file_digest",
+    "open_artifact",
     "read_artifact",
     "signature",
     "versions_digest",
@@ -180,6 +181,26 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
     record = stored.get("programs", key)
     if record is None:
         return None
+    opened = open_artifact(record, key, num_threads, stored, lambda kind: stored.map(kind, key))
+    if opened is None:
+        return None
+    executor, told = opened
+    for text in told:
+        warnings.warn(text, LubanWarning, stacklevel=4)  # at the call of luban.load
+    return executor
+
+
+def open_artifact(
+    record: bytes,
+    key: str,
+    num_threads: int | None,
+    stored: Cache,
+    mapped: Callable[[str], memoryview | None],
+) -> tuple[Executor, Sequence[str]] | None:
+    """The model of a record, and the warnings of its compilation; None if a part is missing.
+
+    mapped   gives the memory of `packed` and `weights`
+    """
     signatures, kernels, arrays, modules, told, payload = _Unpickler(io.BytesIO(record)).load()
     library = _library(kernels, key, stored)
     if library is None:
@@ -192,15 +213,13 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
     }
     for place, kind in ((None, "weights"), (PACKED, "packed")):
         if any(array.file == place for array in arrays):
-            mapped = stored.map(kind, key)
-            if mapped is None:
+            memory = mapped(kind)
+            if memory is None:
                 return None
-            places[place] = mapped
+            places[place] = memory
     loaded = [_view(places[array.file], array) for array in arrays]
     for module in modules:
         import_module(module)
-    for text in told:
-        warnings.warn(text, LubanWarning, stacklevel=4)  # at the call of luban.load
     reader = _Reader(payload, loaded, library)
     main, inner = reader.load()
     threads = num_threads or available_threads()
@@ -212,7 +231,7 @@ def read_artifact(key: str, num_threads: int | None, stored: Cache) -> Executor 
     for number, program in enumerate(inner):
         if number in reader.graphs:
             executors[reader.graphs[number]] = Executor(program, threads, run)
-    return Executor(main, threads, run)
+    return Executor(main, threads, run), told
 
 
 def _library(kernels: dict[str, bytes], key: str, stored: Cache) -> Library | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 import threading
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from luban.graph.ops.data import Literal
 from luban.ir.node import Graph, Node
 from luban.native.cache import Cache
 from luban.native.draft import Draft, start_draft
+from luban.native.entry import paced
 from luban.native.link import image_of, keep_image
 
-__all__ = ["ArtifactWriter"]
+__all__ = ["ArtifactWriter", "Written"]
 
 Array = np.ndarray[Any, Any]
 
@@ -32,66 +33,108 @@ _ALIGNMENT = 64
 _BACKGROUND_BYTES = 1 << 25  # a tenth of a second of writing
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A compiled model whose large parts lie in files that are not entries of the cache yet.
+
+    record   what `open_artifact` makes the model of
+    names    of the files, by the kind of entry that each will be: the file's and the entry's
+    store    makes entries of all; takes time where there is much, which `is_large` says
+    """
+
+    record: bytes
+    names: dict[str, tuple[str, str]]
+    is_large: bool
+    store: Callable[[], None]
+
+
 class ArtifactWriter:
     """Keeps one compiled model under a key."""
 
     def __init__(self, key: str, stored: Cache) -> None:
         self._key = key
         self._stored = stored
-        self._draft: Draft | None = None
+        self._drafts: dict[str, Draft] = {}
 
     def start_draft(self, size_bytes: int) -> Draft | None:
         """The entry for values that are computed once, to compute them in."""
-        self._draft = start_draft(self._stored, "packed", self._key, size_bytes)
-        return self._draft
+        return self._draft("packed", size_bytes)
+
+    def _draft(self, kind: str, size_bytes: int) -> Draft | None:
+        draft = start_draft(self._stored, kind, self._key, size_bytes)
+        if draft is not None:
+            self._drafts[kind] = draft
+        return draft
 
     def discard(self) -> None:
         """Nothing is to be kept: the compilation failed."""
-        if self._draft is not None:
-            self._draft.discard()
-            self._draft = None
+        for draft in self._drafts.values():
+            draft.discard()
+        self._drafts = {}
 
     def write(self, compilation: Compilation) -> None:
         """Keep a compiled model. Many weights are written in the background.
 
         The process does not end before all is written.
         """
-        compiled, files, draft = compilation.compiled, compilation.files, self._draft
+        written = self.prepare(compilation)
+        if written.is_large:
+            threading.Thread(target=written.store, name="luban-store").start()
+        else:
+            written.store()
+
+    def prepare(self, compilation: Compilation) -> Written:
+        """Write a compiled model aside, to be stored later."""
+        compiled, files = compilation.compiled, compilation.files
         main = compiled.executor.program
         programs = {g: p for g, p in compiled.programs.items() if p is not main}
-        writer = _Writer(list(programs), files, draft)
+        writer = _Writer(list(programs), files, self._drafts.get("packed"))
         writer.dump((main, list(programs.values())))
+        self._write_weights(writer)
         image = image_of(list(writer.kernels.values()))
-        record = (
-            [signature(path) for path in files],
-            writer.kernels if image is None else {},
-            writer.stored,
-            sorted(writer.modules),
-            compilation.warnings,
-            writer.buffer.getvalue(),
+        if image is not None and not keep_image(self._stored, self._key, image):
+            image = None
+        record = pickle.dumps(
+            (
+                [signature(path) for path in files],
+                writer.kernels if image is None else {},
+                writer.stored,
+                sorted(writer.modules),
+                compilation.warnings,
+                writer.buffer.getvalue(),
+            ),
+            5,
         )
-        rest = pickle.dumps(record, 5)
+        drafts, self._drafts = self._drafts, {}  # kept or discarded by `store`
         key, stored = self._key, self._stored
 
-        def put() -> None:
-            maps = mapped_files(writer.arrays)
-            kept = draft is None or draft.keep()
-            kept = kept and (
-                not writer.parts
-                or stored.put(
-                    "weights", key, *writer.parts, durable=True, after=lambda: release_pages(maps)
-                )
-            )
-            kept = kept and (image is None or keep_image(stored, key, image))
-            if kept:
-                stored.put("programs", key, rest)
+        def store() -> None:
+            kept = [draft.keep() for draft in drafts.values()]
+            if writer.parts and "weights" not in drafts:  # a system without drafts
+                kept.append(stored.put("weights", key, *writer.parts, durable=True))
+            if all(kept):
+                stored.put("programs", key, record)
 
-        self._draft = None  # kept or discarded by `put`
-        packed = 0 if draft is None else draft.memory.nbytes
-        if packed + sum(part.nbytes for part in writer.parts) < _BACKGROUND_BYTES:
-            put()
-        else:
-            threading.Thread(target=put, name="luban-store").start()
+        size = sum(draft.memory.nbytes for draft in drafts.values())
+        names = {kind: draft.names for kind, draft in drafts.items()}
+        return Written(record, names, size >= _BACKGROUND_BYTES, store)
+
+    def _write_weights(self, writer: _Writer) -> None:
+        """Copy what lies elsewhere to a draft, a few megabytes at a time."""
+        draft = self._draft("weights", sum(part.nbytes for part in writer.parts))
+        if draft is None:
+            return
+        maps = mapped_files(writer.arrays)
+
+        def release() -> None:
+            draft.release()
+            release_pages(maps)
+
+        place = 0
+        for piece in paced(writer.parts, release):
+            draft.memory[place : place + piece.nbytes] = piece
+            place += piece.nbytes
+        draft.seal()
 
 
 class _Writer(pickle.Pickler):

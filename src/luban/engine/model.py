@@ -325,7 +325,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     if threads is not None and not _is_thread_count(threads):
         raise OptionError(f"threads={threads!r}, expected at least 1 (a whole number)")
     if not is_known():
-        _load_compiler()  # LLVM is asked, in its own process, while the rest loads
+        import_module("luban.native.compiler").start()  # LLVM is asked, in its own process
     chosen = default_target() if target is None else named_target(target)
     if not chosen.runs_here:
         raise OptionError(
@@ -361,6 +361,10 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
         made = Model(compilation.compiled.executor, recompile, name=name)
         made._compilation = compilation
         return made
+    apart = import_module("luban.engine.apart")
+    executor = apart.compile_apart(model, without, given, chosen, threads, key, stored)
+    if executor is not None:
+        return Model(executor, recompile, name=name)
     begin_runtime()
     writer = import_module("luban.engine.artifact_writer").ArtifactWriter(key, stored)
     try:

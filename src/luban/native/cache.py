@@ -125,6 +125,19 @@ class Cache:
             return False
         return True
 
+    def can_write(self) -> bool:
+        """Whether entries can be made now. Says so once if the disk refuses."""
+        if self.limit_bytes == 0:
+            return False
+        try:
+            handle, name = new_temporary(self.path_of("probe", "probe"))
+            os.close(handle)
+            name.unlink()
+        except OSError as error:
+            self.warn(error)
+            return False
+        return True
+
     def stats(self) -> CacheStats:
         """Count the entries on disk."""
         entries = list(self._entries())

@@ -33,6 +33,7 @@ __all__ = [
     "bind_arrays",
     "bind_arrays_in_python",
     "begin_runtime",
+    "prepare_runtime",
     "bind_replay",
     "why_no_builtins",
 ]
@@ -203,6 +204,12 @@ def begin_runtime() -> None:
     begin_library(pool_code.pool_text(host_target(), HAS_FUTEX), default_cache())
     if why_no_builtins() is None:
         begin_library(call_code.call_text(pool_code.REFUSED_BUSY), default_cache())
+
+
+def prepare_runtime() -> None:
+    """Have what every first call needs in the cache."""
+    pool_library(HAS_FUTEX)
+    _builtins(HAS_FUTEX)
 
 
 @functools.cache

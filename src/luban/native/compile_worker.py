@@ -2,8 +2,9 @@
 
     python -I -S -c "..." PATHS      started by native/process.py only
 
-It loads LLVM and a few small modules, no numpy and none of the user's code. It ends when the parent
-is gone, however that went, and by itself after a while without work.
+It loads LLVM and a few small modules, and what a function of ours needs that it is asked to run;
+none of the user's code. It ends when the parent is gone, however that went, and by itself after a
+while without work.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from luban.core.errors import InternalError
+from luban.core.progress import listening
 from luban.native.compile import compile_object, describe_host
 from luban.native.messages import receive, send
 from luban.native.target import Target
@@ -39,6 +43,8 @@ class _Server:
         self._compiling = threading.BoundedSemaphore(num_threads)
         self._targets: dict[int, Target] = {}
         self._busy = 0
+        self._later: set[int] = set()  # what functions still do after their answer
+        self._finished = threading.Condition()
         self._last_work_s = time.monotonic()
         for _ in range(num_threads + 1):
             threading.Thread(target=self._live, daemon=True).start()
@@ -61,6 +67,8 @@ class _Server:
             with self._reading:
                 message = receive(self._requests)
                 if message is None:
+                    with self._finished:
+                        self._finished.wait_for(lambda: not self._later)
                     os._exit(0)  # threads may be deep inside LLVM
                 request, payload = message
                 if request["do"] == "target":
@@ -68,8 +76,11 @@ class _Server:
                     continue
                 with self._counting:
                     self._busy += 1
-            with self._compiling:
-                self._handle(request, payload)
+            if request["do"] == "run":  # it has threads of its own
+                self._run(request, payload)
+            else:
+                with self._compiling:
+                    self._handle(request, payload)
             with self._counting:
                 self._busy -= 1
                 self._last_work_s = time.monotonic()
@@ -87,6 +98,34 @@ class _Server:
             self.answer({"number": number, "error": f"{type(error).__name__}: {error}"})
         else:
             self.answer({"number": number}, code)
+
+    def _run(self, request: dict[str, Any], payload: bytes) -> None:
+        """Run a function of ours, `module:name`: from bytes to bytes, and what it does later."""
+        number = request["number"]
+        sys.path += [path for path in request["paths"] if path not in sys.path]
+
+        def tell(stage: str, done: int, total: int) -> None:
+            self.answer({"number": number, "stage": stage, "done": done, "total": total})
+
+        later: Callable[[], None] | None
+        try:
+            module, name = request["function"].split(":")
+            with listening(tell):
+                answer, later = getattr(import_module(module), name)(payload)
+        except Exception as error:  # noqa: BLE001  # whatever it is: the parent raises it
+            self.answer({"number": number, "error": f"{type(error).__name__}: {error}"})
+            return
+        if later is not None:
+            with self._finished:
+                self._later.add(number)
+        self.answer({"number": number, "later": later is not None}, answer)
+        if later is not None:
+            try:
+                later()
+            finally:
+                with self._finished:
+                    self._later.discard(number)
+                    self._finished.notify_all()
 
 
 def main() -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,9 @@ from luban.native.threads import available_threads
 if TYPE_CHECKING:
     from luban.native.target import Target
 
-__all__ = ["ask_for_host", "begin", "compile_many", "start", "why_in_this_process"]
+__all__ = ["ask_for_host", "begin", "compile_many", "run", "start", "why_in_this_process"]
+
+_MOST_ENDS = 5
 
 
 class _Current:
@@ -63,6 +66,32 @@ def begin(ir_text: str, target: Target) -> None:
     if process is not None:
         with contextlib.suppress(EndedIdleError, NotStartedError):  # it will be sent again
             process.begin(ir_text, target)
+
+
+def run(function: str, payload: bytes, subject: str, clean: Callable[[int], None]) -> bytes | None:
+    """What a function of ours, `module:name`, makes of some bytes in the compile process.
+
+    clean   is given the id of a process that ended in the middle of it
+
+    None if there is no such process. Raises LubanError, which names `subject`, if it crashes.
+    """
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    for _ in range(_MOST_ENDS):
+        process = _running()
+        if process is None:
+            return None
+        try:
+            return process.run(function, payload, subject, paths)
+        except EndedIdleError:
+            continue
+        except NotStartedError as error:
+            _refused(error)
+        except BaseException:
+            if process.has_ended:
+                process.stop()
+                clean(process.id)
+            raise
+    raise _ended_always(subject)
 
 
 def _running() -> CompileProcess | None:
@@ -126,7 +155,6 @@ def compile_many(ir_texts: Iterable[str], target: Target) -> list[bytes]:
 
 
 _Sent = tuple[CompileProcess, int]
-_MOST_ENDS = 5
 
 
 class _Batch:
@@ -190,12 +218,15 @@ class _Batch:
             except NotStartedError as error:
                 _refused(error)
                 return None
-        # Where SIGCHLD is ignored a crash looks like an end for want of work.
-        raise LubanError(
-            f"the compile process ended {_MOST_ENDS} times while compiling "
-            f"{', '.join(functions_in(text)) or 'a kernel'}",
-            hint="compile in this process, LUBAN_COMPILE_PROCESS=0, to see what happens there",
-        )
+        raise _ended_always(", ".join(functions_in(text)) or "a kernel")
+
+
+def _ended_always(subject: str) -> LubanError:
+    """Where SIGCHLD is ignored a crash looks like an end for want of work."""
+    return LubanError(
+        f"the compile process ended {_MOST_ENDS} times while compiling {subject}",
+        hint="compile in this process, LUBAN_COMPILE_PROCESS=0, to see what happens there",
+    )
 
 
 def _stop() -> None:

@@ -15,11 +15,17 @@ from typing import Any
 import numpy as np
 
 from luban.native.cache import Cache
-from luban.native.entry import HEADER_BYTES, header, new_temporary, paced
+from luban.native.entry import (
+    HEADER_BYTES,
+    TEMPORARY_PREFIX,
+    header,
+    new_temporary,
+    paced,
+)
 from luban.native.image import make_read_only
 from luban.native.pages import prefer_large_pages
 
-__all__ = ["Draft", "start_draft"]
+__all__ = ["Draft", "map_draft", "remove_drafts", "start_draft"]
 
 
 class Draft:
@@ -42,6 +48,11 @@ class Draft:
         self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
         prefer_large_pages(self._map, self.memory.ctypes.data, 0, self.memory.nbytes)
         self.memory = self.memory[HEADER_BYTES:]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The file's path now, and that of the entry it becomes: see `map_draft`."""
+        return str(self._name), str(self._place)
 
     def release(self) -> None:
         """Give the pages back to the system; what they hold stays readable."""
@@ -89,3 +100,27 @@ def start_draft(cache: Cache, kind: str, key: str, size_bytes: int) -> Draft | N
     except OSError as error:
         cache.warn(error)
         return None
+
+
+def map_draft(names: tuple[str, str]) -> memoryview | None:
+    """The memory of another process's sealed draft, read-only; None if it was discarded.
+
+    names   as that process has them: the draft may be an entry by now
+    """
+    for name in names:  # it is moved from the first to the second, so never missed
+        try:
+            with open(name, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            continue
+        address = np.frombuffer(mapped, np.uint8).ctypes.data
+        prefer_large_pages(mapped, address, 0, len(mapped))
+        return memoryview(mapped)[HEADER_BYTES:]
+    return None
+
+
+def remove_drafts(cache: Cache, pid: int) -> None:
+    """Remove what a process that was ended left half-written."""
+    for path in cache.directory.glob(f"*/??/{TEMPORARY_PREFIX}{pid}-*"):
+        with contextlib.suppress(OSError):
+            path.unlink()

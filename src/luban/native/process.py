@@ -15,13 +15,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from luban.core import settings
 from luban.core.errors import InternalError, LubanError
+from luban.core.progress import report
 from luban.native.messages import Message, packed, receive
 
 if sys.platform == "linux":
@@ -82,13 +84,15 @@ class CompileProcess:
     def __init__(self, num_threads: int) -> None:
         command = _command(num_threads)
         try:
-            # A session of its own: Ctrl-C is for the parent to handle.
+            # A process group of its own, as Ctrl-C is for the parent to handle; no session of its
+            # own, as the scheduler would then weigh both against each other.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,
+                process_group=0,
                 bufsize=0,
+                env=settings.child_environment({settings.COMPILE_PROCESS.variable: "0"}),
             )
         except OSError as error:
             raise NotStartedError(str(error)) from error
@@ -105,9 +109,10 @@ class CompileProcess:
         self._news = threading.Condition()
         self._begun: dict[tuple[str, Target], int] = {}
         self._texts: dict[int, str] = {}  # sent, not yet answered
+        self._subjects: dict[int, str] = {}  # of functions that are being run there
         self._answered: dict[int, Message] = {}
         self._collecting = False  # a thread is reading an answer
-        self._ready = self._broken = self._ended = False
+        self._ready = self._broken = self._ended = self._finishes = False
         # Nothing of it stays when it ends: no zombie.
         threading.Thread(target=self._process.wait, name="luban-compile", daemon=True).start()
 
@@ -119,7 +124,7 @@ class CompileProcess:
     @property
     def has_ended(self) -> bool:
         """Whether it answers no more."""
-        return self._ended or self._process.returncode is not None
+        return self._ended or self._broken or self._process.returncode is not None
 
     def begin(self, ir_text: str, target: Target) -> None:
         """Begin to compile a text that somebody will submit later. Raises EndedIdleError."""
@@ -160,6 +165,35 @@ class CompileProcess:
         found: dict[str, str] = self._wait(number)[0]["host"]
         return found
 
+    def run(self, function: str, payload: bytes, subject: str, paths: Sequence[str]) -> bytes:
+        """What a function of ours, `module:name`, makes of some bytes there; its progress is ours.
+
+        subject  what it works on: an error says so if the process crashes over it
+        paths    where modules are looked for behind those that it knows already
+
+        Raises as `result`. If the wait is interrupted, by Ctrl-C say, the process ends.
+        """
+        number = next(self._numbers)
+        fields = {"do": "run", "number": number, "function": function, "paths": list(paths)}
+        with self._sending:
+            self._subjects[number] = subject
+            self._send(fields, payload)
+        try:
+            while True:
+                told, answer = self._wait(number)
+                if "stage" not in told:
+                    break
+                report(told["stage"], told["done"], told["total"])
+        except (EndedIdleError, NotStartedError, LubanError):
+            raise
+        except BaseException:
+            self._end()
+            raise
+        if "error" in told:
+            raise InternalError(told["error"])
+        self._finishes = self._finishes or told["later"]
+        return answer
+
     def abort(self, numbers: Iterable[int]) -> None:
         """Forget submitted texts. If one is not done, the process ends."""
         with self._news:
@@ -170,11 +204,11 @@ class CompileProcess:
             self._end()
 
     def stop(self) -> None:
-        """End it, whatever it is doing."""
+        """End it, whatever it is doing but what it promised to finish."""
         with contextlib.suppress(OSError):
             self._requests.close()
         try:
-            self._process.wait(_STOP_S)
+            self._process.wait(None if self._finishes and not self._broken else _STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -255,9 +289,16 @@ class CompileProcess:
                 if message is None:
                     self._ended = True
                 elif "ready" not in message[0]:
-                    self._texts.pop(message[0]["number"], None)
-                    self._answered[message[0]["number"]] = message
+                    self._take(message)
                 self._news.notify_all()
+
+    def _take(self, message: Message) -> None:
+        """Keep an answer, or the latest progress, for whoever waits for it."""
+        number = message[0]["number"]
+        if "stage" not in message[0]:
+            self._texts.pop(number, None)
+            self._subjects.pop(number, None)
+        self._answered[number] = message
 
     def _why_ended(self) -> Exception:
         code = self._process.wait()
@@ -268,11 +309,11 @@ class CompileProcess:
             return EndedIdleError()
         ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
         with self._news:
-            texts = list(self._texts.values())
-        kernels = [name for text in texts for name in functions_in(text)]
+            texts, subjects = list(self._texts.values()), list(self._subjects.values())
+        work = subjects + [name for text in texts for name in functions_in(text)]
         return LubanError(
-            f"the compile process ended with {ended} while it had these kernels to compile: "
-            f"{', '.join(kernels) or 'none'}",
+            f"the compile process ended with {ended} while it had these to compile: "
+            f"{', '.join(work) or 'none'}",
             hint="SIGKILL mostly means that the system ran out of memory; anything else is a bug, "
             "please report it with what LLVM printed",
         )
