@@ -35,6 +35,7 @@ from benchmarks.nets.classify import mobilenet_v2, mobilenet_v3_large, perceptro
 from benchmarks.nets.decoders import Gpt2, LatentMixture, Llama
 from benchmarks.nets.dense import Detector, UNet
 from benchmarks.nets.encoders import Bert, Vit
+from benchmarks.nets.recurrent import write_bilstm
 from benchmarks.samples import picture
 from benchmarks.wheels import model_file
 
@@ -316,6 +317,7 @@ RECIPES: dict[str, Write] = {
     "unet_tiny": partial(write_unet, 48, 3),
     "resnet_tiny_int8": partial(write_static_int8, "resnet_tiny", 60),
     "bert_tiny_int8": partial(write_dynamic_int8, "bert_tiny"),
+    "bilstm": partial(write_bilstm, SEED, OPSET),
     "mobilenet_v2": partial(write_image_net, mobilenet_v2, 224),
     "mobilenet_v3_large": partial(write_image_net, mobilenet_v3_large, 224),
     "resnet50": partial(write_image_net, resnet, 224),

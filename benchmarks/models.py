@@ -16,6 +16,7 @@ from benchmarks.cases import (
     FLOAT32,
     INT8_DEEP,
     INT8_SHALLOW,
+    RECURRENT_FLOAT32,
     Array,
     Feeds,
     ModelCase,
@@ -54,6 +55,11 @@ def built_file(name: str) -> Path:
 
 def _vector(generator: np.random.Generator, sizes: Sizes) -> Feeds:
     return {"x": generator.normal(size=(sizes["batch"], 64)).astype(np.float32)}
+
+
+def _frames(generator: np.random.Generator, sizes: Sizes) -> Feeds:
+    shape = (sizes["batch"], sizes["length"], 128)
+    return {"x": generator.normal(size=shape).astype(np.float32)}
 
 
 def _image(generator: np.random.Generator, sizes: Sizes) -> Feeds:
@@ -152,6 +158,7 @@ BUILT: tuple[ModelCase, ...] = (
         "text attention int8 small extra",
         INT8_SHALLOW,
     ),
+    _built("bilstm", _frames, _texts((1, 100), (3, 17), (1, 1)), "audio rnn", RECURRENT_FLOAT32),
     _built("mobilenet_v2", _image, _EDGE_224, "image conv"),
     _built("mobilenet_v3_large", _image, _EDGE_224, "image conv"),
     _built("resnet50", _image, _EDGE_224, "image conv"),

@@ -53,7 +53,7 @@ TARGETS = (
     Target(
         "recurrent and looping",
         2.0,
-        ("nakdimon", "silero_vad_sequence", "ddddocr_lstm", "voicefilter_int8"),
+        ("bilstm", "nakdimon", "silero_vad_sequence", "ddddocr_lstm", "voicefilter_int8"),
         each=True,
     ),
     Target("call-bound", 2.0, ("magika", "wake_embedding", "tiny_mlp"), each=True),
