@@ -28,7 +28,9 @@ QUICK_MODELS = ("tiny_mlp", "magika", "mobilenet_v2", "ppocr_cls", "wake_embeddi
 PEERS = ("onnxruntime", "openvino")
 EXPLANATION = """\
 Times are medians in ms. `x peer`: how many times faster Luban is (above 1: faster), the median over
-the rounds of one run. `error`: Luban's, relative to ONNX Runtime without optimisations."""
+the rounds of one run. `of limit`: the least that this machine allows Luban's kernels, over the time
+of a call (`luban bench MODEL --roofline` tells of each kernel). `error`: Luban's, relative to ONNX
+Runtime without optimisations."""
 
 
 def select(options: argparse.Namespace) -> list[ModelCase]:

@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Start, Timing, geometric_mean, speedup
-
-OURS = "luban"
+from benchmarks.harness import OURS, Start, Timing, geometric_mean, speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def speed_table(rows: Sequence[Row], engines: Sequence[str]) -> str:
     header = ["model", "threads"]
     for engine in engines:
         header += [f"{engine} ms", "p95"]
-    header += [*(f"x {peer}" for peer in peers), "x best", "error", "bound"]
+    header += [*(f"x {peer}" for peer in peers), "x best", "of limit", "error", "bound"]
     lines = [_speed_line(row, engines, peers) for row in rows]
     return table(header, lines)
 
@@ -89,6 +87,8 @@ def _speed_line(row: Row, engines: Sequence[str], peers: Sequence[str]) -> list[
     for ratio in (*(row.ratio(peer) for peer in peers), row.best_ratio(peers)):
         cells.append("" if ratio is None else f"{ratio:.2f}")
     ours = row.of(OURS)
+    limit = ours.limit_s if ours else None
+    cells.append("" if ours is None or limit is None else f"{limit / ours.median_s:.0%}")
     error = ours.error if ours else None
     return [*cells, "" if error is None else f"{error:.1e}", f"{row.bound:.0e}"]
 

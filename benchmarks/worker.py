@@ -3,10 +3,11 @@
     python -m benchmarks.worker ENGINE [plain]
 
 Reads one JSON request a line from stdin, answers one a line on stdout, ends when stdin ends. The
-requests are load, time, save and memory; a request that raises is answered by {"error": text}.
+requests are load, time, save, memory and limit; one that raises is answered by {"error": text}.
 `plain`: at the priority that it was started with.
 """
 
+import importlib
 import json
 import os
 import resource
@@ -96,6 +97,13 @@ class Worker:
         """The peak resident size."""
         return {"peak_bytes": peak_memory_bytes()}
 
+    def limit(self, request: Request) -> Answer:
+        """The least seconds of a call of Luban's kernels, by the cost model and this machine."""
+        with np.load(request["feeds"]) as stored:
+            feeds = {name: stored[name] for name in stored.files}
+        limits = importlib.import_module("benchmarks.limits")
+        return {"limit_s": limits.least_seconds(request["path"], feeds, request["threads"])}
+
     def _loaded(self) -> Call:
         if self.call is None:
             raise RuntimeError("no model is loaded: the first request must be load")
@@ -109,6 +117,7 @@ def serve(worker: Worker) -> None:
         "time": worker.time,
         "save": worker.save,
         "memory": worker.memory,
+        "limit": worker.limit,
     }
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an engine prints must not end up between two answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,3 +122,8 @@ def test_whole_calls_and_kernels_are_timed_in_turns(layers: Compiled) -> None:
     line = judged(layers, found, MACHINE)
     assert isinstance(line, Roofline)
     assert 0 < line.call_s < 1
+
+
+def test_kernels_that_run_side_by_side_share_the_limit_of_the_call(layers: Compiled) -> None:
+    alone = judged(layers, calls(layers, {"panel_dot": 20.0, "add": 5.0}), MACHINE)
+    assert replace(alone, threads=2).limit_s == pytest.approx(alone.limit_s / 2)

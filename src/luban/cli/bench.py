@@ -148,6 +148,8 @@ def _kernels(found: Roofline, top: int) -> Iterator[str]:
         f"a call takes {found.call_s * 1e3:.3f} ms, its kernels {found.kernels_s * 1e3:.3f} ms; "
         f"their limit is {found.limit_s * 1e3:.3f} ms: {found.of_limit:.0%} of the call"
     )
+    if any(line.threads < found.threads for line in lines):
+        yield "kernels of loops that run side by side were timed one after the other"
     yield "time by bound: " + ", ".join(f"{name} {s:.0%}" for name, s in found.bounds().items())
     yield from _limits(found)
     if found.host_steps:

@@ -153,8 +153,8 @@ class Roofline:
 
     @property
     def limit_s(self) -> float:
-        """The least that all kernels could take."""
-        return sum(line.limit_s for line in self.lines)
+        """The least that all kernels could take; those on fewer threads may be side by side."""
+        return sum(line.limit_s * line.threads / self.threads for line in self.lines)
 
     @property
     def of_limit(self) -> float:
