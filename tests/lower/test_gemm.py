@@ -175,7 +175,7 @@ def test_machine_code_agrees_and_does_not_depend_on_threads() -> None:
         (128, 768, 768, 1),
         (16, 768, 768, 2),  # three tiles fetch four vectors
         ("n", 768, 768, 2),  # perhaps two tiles
-        (128, 64, 768, 0),
+        (128, 32, 768, 0),
         (2, 768, 768, 0),
         (128, "k", 768, 0),
     ],
