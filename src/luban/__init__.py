@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from luban.engine.session import SessionOptions as SessionOptions
     from luban.engine.session import get_available_providers as get_available_providers
     from luban.engine.session import get_device as get_device
+    from luban.lang import Config as Config
+    from luban.lang import autotune as autotune
+    from luban.lang import heuristics as heuristics
+    from luban.lang import jit as jit
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CheckReport",
+    "Config",
     "ExecutionMode",
     "GraphOptimizationLevel",
     "InferenceSession",
@@ -35,10 +40,13 @@ __all__ = [
     "NodeArg",
     "SessionOptions",
     "__version__",
+    "autotune",
     "check",
     "compile",
     "get_available_providers",
     "get_device",
+    "heuristics",
+    "jit",
     "load",
 ]
 
@@ -56,6 +64,10 @@ _LAZY = {
     "SessionOptions": "luban.engine.session",
     "get_available_providers": "luban.engine.session",
     "get_device": "luban.engine.session",
+    "Config": "luban.lang",
+    "autotune": "luban.lang",
+    "heuristics": "luban.lang",
+    "jit": "luban.lang",
 }
 
 

@@ -27,6 +27,7 @@ FLAGS = {
     "inspect": {"model"},
     "explain": COMPILE | {"size", "declined"},
     "bench": COMPILE | INPUTS | {"vs", "rounds", "turn", "roofline", "html", "top"},
+    "run-kernels": {"script", "arguments", "device_map", "check", "shadow"},
     "doctor": {"measure"},
     "cache": {"action"},
 }

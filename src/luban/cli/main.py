@@ -20,7 +20,7 @@ from luban import __version__
 __all__ = ["COMMANDS", "main", "parser_and_modules"]
 
 # Each is a module of this folder with SUMMARY, add_arguments(parser) and execute(arguments) -> int.
-COMMANDS = ("run", "check", "inspect", "explain", "bench", "tune", "doctor", "cache")
+COMMANDS = ("run", "check", "inspect", "explain", "bench", "tune", "run-kernels", "doctor", "cache")
 
 _BAD_INPUT, _BROKEN, _INTERRUPTED = 2, 1, 130
 
@@ -37,7 +37,7 @@ def parser_and_modules() -> tuple[argparse.ArgumentParser, dict[str, Any]]:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     modules: dict[str, Any] = {}
     for name in COMMANDS:
-        module = modules[name] = import_module(f"luban.cli.{name}")
+        module = modules[name] = import_module(f"luban.cli.{name.replace('-', '_')}")
         sub = commands.add_parser(
             name, help=module.SUMMARY, description=module.SUMMARY, allow_abbrev=False
         )

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from luban.core.errors import OptionError
 
-__all__ = ["SETTINGS", "Setting", "adopt", "child_environment", "environment", "given"]
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "adopt",
+    "child_environment",
+    "environment",
+    "given",
+    "overridden",
+]
 
 T = TypeVar("T")
 
@@ -52,6 +61,25 @@ def child_environment(overrides: dict[str, str]) -> dict[str, str]:
     '2'
     """
     return {**os.environ, **overrides}
+
+
+@contextmanager
+def overridden(setting: Setting[Any], text: str) -> Iterator[None]:
+    """The setting has another value while the block runs, for the whole process.
+
+    >>> with overridden(NUM_THREADS, "1"):
+    ...     NUM_THREADS.get()
+    1
+    """
+    before = os.environ.get(setting.variable)
+    os.environ[setting.variable] = text
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[setting.variable]
+        else:
+            os.environ[setting.variable] = before
 
 
 def _positive(text: str) -> int:

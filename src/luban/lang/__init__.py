@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from luban.frontend.kernel import BUILTINS, BY_NAME, Constexpr, KernelError, PointerType
+from luban.lang.autotune import Config, autotune, heuristics
 from luban.lang.host import cdiv, next_power_of_2
 from luban.lang.jit import JITFunction, jit
 
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
 else:
     constexpr = Constexpr
 
-__all__ = ["JITFunction", "KernelError", "cdiv", "constexpr", "jit", "next_power_of_2"]
+__all__ = [
+    "Config",
+    "JITFunction",
+    "KernelError",
+    "autotune",
+    "cdiv",
+    "constexpr",
+    "heuristics",
+    "jit",
+    "next_power_of_2",
+]
 
 pointer_type = PointerType
 

@@ -15,7 +15,7 @@ __all__ = ["JITFunction", "Launcher", "grid_of", "jit"]
 # What launches on GPUs may be told besides the kernel's parameters.
 LAUNCH_OPTIONS = frozenset(
     ("num_warps", "num_stages", "num_ctas", "num_buffers_warp_spec", "num_consumer_groups",
-     "reg_dec_producer", "reg_inc_consumer", "maxnreg", "enable_fp_fusion", "warmup", "debug",
+     "reg_dec_producer", "reg_inc_consumer", "maxnreg", "enable_fp_fusion", "debug",
      "stream", "device", "launch_cooperative_grid", "launch_pdl", "allow_fp8e4nv",
      "waves_per_eu", "matrix_instr_nonkdim", "kpack", "extern_libs", "grid")
 )  # fmt: skip
@@ -82,6 +82,11 @@ class JITFunction:
         )
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
 
+    @property
+    def cache_key(self) -> str:
+        """A hash of the source, of every kernel that it calls, and of the numbers that it sees."""
+        return self.kernel_source.digest()
+
     def __repr__(self) -> str:
         return f"JITFunction({self.__module__}:{self.__qualname__})"
 
@@ -107,8 +112,16 @@ class JITFunction:
         compiled = compile_kernel(self.kernel_source, call)
         return compiled.bound(grid_of(grid, given), call)
 
-    def run(self, *arguments: Any, grid: Any, **keywords: Any) -> Compiled | None:
+    def warmup(self, *arguments: Any, grid: Any, **keywords: Any) -> Compiled | None:
+        """Compile for these kinds of arguments, without a launch; see `run`."""
+        return self.run(*arguments, grid=grid, warmup=True, **keywords)
+
+    def run(
+        self, *arguments: Any, grid: Any, warmup: bool = False, **keywords: Any
+    ) -> Compiled | None:
         """Launch; gives the compiled kernel, None if it was evaluated with checks.
+
+        warmup   compile only
 
         Raises InputError for arguments that do not fit and KernelError for what cannot be compiled.
         """
@@ -118,14 +131,15 @@ class JITFunction:
             del keywords[option]
         given = self.kernel_source.bind(arguments, keywords)
         call = specialise(names, given, self._constexprs, self._general)
-        extents = grid_of(grid, given)
-        if check:
+        if check and not warmup:
+            extents = grid_of(grid, given)
             evaluate_kernel(self.kernel_source, extents, call, check=True)
             return None
         compiled = self._compiled.get(call.key)
         if compiled is None:
             compiled = self._compiled[call.key] = compile_kernel(self.kernel_source, call)
-        compiled.launch(extents, call)
+        if not warmup:
+            compiled.launch(grid_of(grid, given), call)
         return compiled
 
 

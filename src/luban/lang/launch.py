@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,26 @@ class Compiled:
         if code.scratch_bytes:
             self._scratch = _scratch(code.scratch_bytes * self._threads)
             self._arguments.slots[-1] = self._scratch.ctypes.data
+
+    # What scripts made for GPUs ask of a kernel to size their grids. Registers are not scarce here.
+
+    n_regs = 32
+    n_spills = 0
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        """`shared`: bytes of scratch memory of a thread, at least 1; `name`."""
+        return SimpleNamespace(
+            shared=max(self.code.scratch_bytes, 1), name=self.source.name, num_warps=1
+        )
+
+    @property
+    def asm(self) -> dict[str, str]:
+        """The kernel's text by stage: `llir`."""
+        return {"llir": self.code.text}
+
+    def _init_handles(self) -> None:
+        """Loaded already."""
 
     @property
     def text(self) -> str:

@@ -61,7 +61,8 @@ class KernelSource:
         return frozenset(
             name
             for name, parameter in self.signature.parameters.items()
-            if "constexpr" in str(getattr(parameter.annotation, "__name__", parameter.annotation))
+            if "constexpr"
+            in str(getattr(parameter.annotation, "__name__", parameter.annotation)).lower()
         )
 
     def lookup(self, name: str) -> Any:
