@@ -17,8 +17,17 @@ Load = Callable[[Path, int], Call]
 
 def load_luban(path: Path, threads: int) -> Call:
     """Luban with its defaults (strict numerics)."""
+    return _load_luban(path, threads, "strict")
+
+
+def load_luban_fast(path: Path, threads: int) -> Call:
+    """Luban with products of bf16 pairs: a different answer, like OpenVINO's at bfloat16."""
+    return _load_luban(path, threads, "fast")
+
+
+def _load_luban(path: Path, threads: int, numerics: str) -> Call:
     luban: Any = importlib.import_module("luban")
-    model = luban.load(path, threads=threads)
+    model = luban.load(path, threads=threads, numerics=numerics)
 
     def call(feeds: Feeds) -> list[Array]:
         outputs = model(feeds)
@@ -88,6 +97,7 @@ def load_openvino_bf16(path: Path, threads: int) -> Call:
 
 ENGINES: dict[str, Load] = {
     "luban": load_luban,
+    "luban_fast": load_luban_fast,
     "onnxruntime": load_onnxruntime,
     "openvino": load_openvino,
     "openvino_bf16": load_openvino_bf16,

@@ -137,6 +137,18 @@ def test_explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert moved >= 2 * 5 * 8 * 4  # x in, y out
 
 
+def test_explain_lists_every_product_of_fast_numerics(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "explain", MLP, "--numerics", "fast")
+    assert found["numerics"] == "fast"
+    lines = {line["name"]: line for line in found["passes"] if line["graph"] != "prepare"}
+    told = lines["half_products"]["done"] + lines["half_products"]["declined"]
+    assert len(told) == 2
+    assert all("bf16" in line for line in told)
+    strict = document(capsys, "explain", MLP)
+    assert strict["numerics"] == "strict"
+    assert "half_products" not in {*strict["vetoed"], *(line["name"] for line in strict["passes"])}
+
+
 def test_explain_shows_vetoes_and_host_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +212,12 @@ def test_bench_times_luban_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert ours["warm_s"] < ours["cold_s"]
     assert ours["peak_bytes"] > 1 << 20
     assert (ours["speedup"], ours["difference"]) == (1.0, 0.0)
+
+
+def test_bench_times_fast_numerics(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--rounds", "1", "--turn", "0.02", "--numerics", "fast")
+    (ours,) = document(capsys, "bench", MLP, *arguments)["engines"]
+    assert ours["failure"] is None
 
 
 @pytest.mark.slow

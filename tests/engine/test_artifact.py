@@ -91,6 +91,14 @@ def test_a_process_that_loads_from_the_cache_loads_no_compiler(
         assert done.stdout.startswith(found)
 
 
+def test_each_numerics_mode_has_an_entry_of_its_own() -> None:
+    path = DATA / "tiny_mlp.onnx"
+    for mode in ("strict", "fast"):
+        assert not luban.load(path, numerics=mode).from_cache
+        assert luban.load(path, numerics=mode).from_cache
+        assert luban.load(path, numerics=mode).compiled.numerics == mode
+
+
 def test_what_explains_a_model_from_the_cache_is_compiled_when_asked_for() -> None:
     path = DATA / "tiny_mlp.onnx"
     luban.load(path)

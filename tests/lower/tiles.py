@@ -15,14 +15,18 @@ from luban.lower.interpret import run_kernel
 from luban.lower.kernel import Kernel
 from luban.lower.support import no_kernel
 from luban.passes.fuse import fuse
+from luban.passes.half_products import half_products
 from luban.passes.layout import choose_layouts
 
 AVX512, AVX2, NEON = Registers(64, 32), Registers(32, 16), Registers(16, 32)
 
 
 def optimised(graph: Graph, registers: Registers) -> Graph:
-    """The graph with chosen layouts, fused."""
-    return fuse(choose_layouts(graph, registers)[0], no_kernel)[0]
+    """The graph with chosen layouts, in pairs where the registers say so, fused."""
+    graph = choose_layouts(graph, registers)[0]
+    if registers.pair_products:
+        graph = half_products(graph, registers)[0]
+    return fuse(graph, no_kernel)[0]
 
 
 def kernels(

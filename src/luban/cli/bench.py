@@ -59,6 +59,7 @@ def _side_by_side(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from luban.core.errors import OptionError
+    from luban.core.numerics import numerics_mode
     from luban.engine.bench import bench, check_engines
 
     if arguments.rounds < 1 or arguments.turn <= 0:
@@ -79,6 +80,7 @@ def _side_by_side(arguments: argparse.Namespace) -> int:
             threads,
             rounds=arguments.rounds,
             turn_s=arguments.turn,
+            numerics=numerics_mode(arguments.numerics),
         )
     document = {"model": model.name, "threads": threads, "engines": [t.to_json() for t in timings]}
     emit(document, arguments.json, lambda: _text(model.name, threads, timings))

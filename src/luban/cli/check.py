@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from luban.cli.options import add_input_options, read_arrays, sizes_of
+from luban.cli.options import add_input_options, add_numerics_option, read_arrays, sizes_of
 from luban.cli.output import emit, heading, note, progress, table
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PASS",
         help="leave a pass out; repeatable",
     )
+    add_numerics_option(parser)
     parser.add_argument(
         "--repro",
         metavar="FILE",
@@ -58,6 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             threads=arguments.threads,
             without=arguments.without,
+            numerics=arguments.numerics,
             repro=arguments.repro,
         )
     emit(found.to_json(), arguments.json, lambda: _text(found, arguments.layers))

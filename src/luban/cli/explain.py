@@ -39,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _text(found: Explanation, declined_only: bool) -> Iterator[str]:
-    yield f"{found.model} for {found.target}, {found.threads} threads"
+    yield f"{found.model} for {found.target}, {found.threads} threads, {found.numerics} numerics"
     if found.vetoed:
         yield f"left out: {', '.join(found.vetoed)}"
     for assumption in found.assumptions:

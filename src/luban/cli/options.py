@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_compile_options",
     "add_input_options",
+    "add_numerics_option",
     "compiled_model",
     "given_inputs",
     "read_arrays",
@@ -34,12 +35,23 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="leave a pass out; repeatable",
     )
     parser.add_argument("--target", metavar="NAME", help="host, avx512, avx2 or neon")
+    add_numerics_option(parser)
     parser.add_argument(
         "--shape",
         action="append",
         default=[],
         metavar="INPUT=SIZES",
         help="sizes of an input in place of the declared ones, such as x=batch,3,224,224",
+    )
+
+
+def add_numerics_option(parser: argparse.ArgumentParser) -> None:
+    """How exact the model has to be."""
+    parser.add_argument(
+        "--numerics",
+        default="strict",
+        metavar="MODE",
+        help="strict (default), or fast: products may round their factors to bf16",
     )
 
 
@@ -71,6 +83,7 @@ def compiled_model(arguments: argparse.Namespace, *, cache: bool = True) -> Mode
             without=arguments.without,
             shapes=_shapes(arguments.shape),
             target=arguments.target,
+            numerics=arguments.numerics,
             cache=cache,
         )
 

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again", action="store_true", help="time products that have been timed before, too"
     )
-    parser.set_defaults(without=[], target=None)
+    parser.set_defaults(without=[], target=None, numerics="strict")
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -35,7 +35,9 @@ _ROW_COST = {4: 1.0, 3: 1.0, 2: 1.02, 1: 1.2}
 class Registers:
     """How many vector registers of how many bytes there are.
 
-    measured   products, in words, to the vectors of a panel that were the fastest on this machine
+    measured        products, in words, to the vectors of a panel that were the fastest on this
+                    machine
+    pair_products   pairs of bf16 products may stand for f32 ones, and an instruction sums them
 
     >>> registers = Registers(64, 32)
     >>> registers.panel_width(768, 4), registers.panel_width(40, 4), registers.panel_width(10, 4)
@@ -47,6 +49,7 @@ class Registers:
     vector_bytes: int
     count: int
     measured: Mapping[str, int] = field(default_factory=dict, hash=False)
+    pair_products: bool = False
 
     def lanes(self, size_bytes: int) -> int:
         """Numbers of a product in one vector: floats narrower than f32 compute as f32."""

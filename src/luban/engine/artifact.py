@@ -33,6 +33,7 @@ import numpy as np
 import luban
 from luban.core import settings
 from luban.core.errors import LubanWarning
+from luban.core.numerics import Numerics
 from luban.engine.executor import Executor
 from luban.engine.steps import LinkedKernel
 from luban.native.cache import Cache
@@ -148,6 +149,7 @@ def artifact_key(
     without: Sequence[str],
     shapes: Mapping[str, Sequence[int | str]],
     target: Target,
+    numerics: Numerics,
     stored: Cache,
 ) -> str | None:
     """What a compiled model is found under, or None if it is not to be kept.
@@ -165,7 +167,8 @@ def artifact_key(
         except (OSError, ValueError):  # ValueError: a zero byte in the path
             return None
     options = (sorted(set(without)), sorted((n, _plain(s)) for n, s in shapes.items()))
-    return _digest(content, name, options, target, knowledge_digest(), versions_digest())
+    version = versions_digest()
+    return _digest(content, name, options, target, numerics, knowledge_digest(), version)
 
 
 def _plain(sizes: object) -> object:

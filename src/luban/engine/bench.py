@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from luban.core.errors import OptionError
+from luban.core.numerics import Numerics
 from luban.core.progress import report
 from luban.core.settings import child_environment
 from luban.engine.bench_worker import LOADERS
@@ -122,8 +123,11 @@ def bench(
     *,
     rounds: int = 9,
     turn_s: float = 0.2,
+    numerics: Numerics = "strict",
 ) -> list[Timing]:
     """Time `engines` on a model file with the same inputs, in turns. The first one is compared.
+
+    numerics  "fast": Luban and OpenVINO may round the factors of products to bf16
 
     An engine that fails is reported so, and the others go on. Raises OptionError as check_engines.
     """
@@ -132,6 +136,7 @@ def bench(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="luban-bench-")))
         np.savez(folder / "feeds.npz", **feeds)
         common = {"model": str(model), "feeds": str(folder / "feeds.npz"), "threads": threads}
+        common["numerics"] = numerics
         running: list[_Engine] = []
         for number, name in enumerate(engines):
             report("starting the engines", number, len(engines))

@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 
 from luban.core.errors import LubanWarning
+from luban.core.numerics import Numerics
 from luban.core.progress import report
 from luban.engine.compile import Compiled, compile_graph
 from luban.engine.once import StartDraft
@@ -41,6 +42,7 @@ def compile_source(
     without: Collection[str],
     shapes: Mapping[str, Sequence[int | str]],
     target: Target,
+    numerics: Numerics = "strict",
     start_draft: StartDraft = lambda _: None,
 ) -> Compilation:
     """Import and compile. Raises ModelError, UnsupportedError or OptionError."""
@@ -58,6 +60,11 @@ def compile_source(
                 told.append(str(each.message))
         graph = imported.graph
     compiled = compile_graph(
-        graph, num_threads=num_threads, without=without, target=target, start_draft=start_draft
+        graph,
+        num_threads=num_threads,
+        without=without,
+        numerics=numerics,
+        target=target,
+        start_draft=start_draft,
     )
     return Compilation(compiled, imported, tuple(told))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from luban.core.numerics import Numerics
 from luban.engine.executor import Executor
 from luban.engine.kernels import Kernels, build_kernels, registers_of
 from luban.engine.once import StartDraft, fill_once
@@ -38,6 +39,7 @@ class Compiled:
     kernels: Kernels
     target: Target
     programs: dict[Graph, Program]  # the main graph's and those of control flow
+    numerics: Numerics = "strict"
     draft: Draft | None = None  # of the cache entry that large constants lie in
 
 
@@ -72,6 +74,7 @@ def compile_graph(
     *,
     num_threads: int | None = None,
     without: Collection[str] = (),
+    numerics: Numerics = "strict",
     target: Target | None = None,
     cache: Cache | None = None,
     measured: Mapping[str, int] | None = None,
@@ -81,6 +84,7 @@ def compile_graph(
 
     num_threads  threads of a call; default: the CPUs this process may use
     without      names of passes to leave out
+    numerics     "fast": products may round their factors to bf16
     measured     products to the vectors of their panels; default: what `luban tune` has stored
     start_draft  where to compute packed weights; default: in memory of this process
     """
@@ -88,11 +92,13 @@ def compile_graph(
     cache = cache or default_cache()
     threads = num_threads or available_threads()
     known = measured_widths(target) if measured is None else measured
-    registers = registers_of(target, known)
-    optimised, reports = optimise(graph, registers, without)
+    registers = registers_of(target, known, numerics)
+    optimised, reports = optimise(graph, registers, without, numerics)
     graphs = all_graphs(optimised)
     bodies = once_bodies(graphs)
-    prepared, prepare_reports = optimise(prepare_graph(bodies), registers, {*without, "once"})
+    prepared, prepare_reports = optimise(
+        prepare_graph(bodies), registers, {*without, "once"}, numerics
+    )
     reports += prepare_reports
     graphs.append(prepared)
     fusions = list(dict.fromkeys(n for g in graphs for n in g.nodes() if isinstance(n.op, Fusion)))
@@ -118,5 +124,6 @@ def compile_graph(
         kernels,
         target,
         {g: programs[g] for g in graphs[:-1]},
+        numerics,
         draft,
     )

@@ -12,7 +12,7 @@ from luban.core.errors import LubanError
 from luban.core.types import TensorType
 from luban.engine.compile import Compiled
 from luban.engine.executor import Executor
-from luban.engine.pipeline import PASSES
+from luban.engine.pipeline import PASSES, passes_of
 from luban.engine.plan import plan_stage
 from luban.engine.samples import choose_sizes
 from luban.engine.steps import HostStep, Launch, Program, Value, bodies_of
@@ -69,6 +69,7 @@ class Explanation:
     model: str
     target: str
     threads: int
+    numerics: str
     vetoed: tuple[str, ...]
     passes: tuple[PassLine, ...]
     kernels: tuple[KernelLine, ...]
@@ -116,7 +117,8 @@ def explain(
         program.name,
         compiled.target.name,
         executor.num_threads,
-        tuple(each.name for each in PASSES if each.name not in ran),
+        compiled.numerics,
+        tuple(each.name for each in passes_of(compiled.numerics) if each.name not in ran),
         passes,
         tuple(_kernels(compiled, programs, chosen)),
         tuple(_host_steps(programs)),

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luban.codegen.llvm import emit_named, scratch_bytes
+from luban.core.numerics import Numerics
 from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine.steps import LinkedKernel
@@ -39,12 +40,16 @@ def _named(module: Module, name: str) -> Module:
     return Module(functions, name)
 
 
-def registers_of(target: Target, measured: Mapping[str, int] | None = None) -> Registers:
+def registers_of(
+    target: Target, measured: Mapping[str, int] | None = None, numerics: Numerics = "strict"
+) -> Registers:
     """The target's vector registers, as passes and templates want to know them.
 
     measured   products to the vectors of their panels, where that is known better
+    numerics   what may be computed in less precision than the model says
     """
-    return Registers(target.vector_bits // 8, target.num_vector_registers, measured or {})
+    pairs = numerics == "fast" and target.has("avx512bf16")
+    return Registers(target.vector_bits // 8, target.num_vector_registers, measured or {}, pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from luban.core.errors import InputError, LubanError, OptionError
+from luban.core.numerics import numerics_mode
 from luban.core.types import TensorType, Type
 from luban.engine.arrays import as_array
 from luban.engine.artifact import artifact_key, read_artifact
@@ -308,6 +309,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     without: Collection[str] = (),
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     target: str | None = None,
+    numerics: str = "strict",
     cache: bool = True,
 ) -> Model:
     """Compile a model: a path, the bytes of an ONNX file, a ModelProto, or a graph.
@@ -316,6 +318,8 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     without  names of passes to leave out, as `luban explain` lists them
     shapes   input name -> sizes (numbers or symbol names), in place of the declared ones
     target   code generation target that this machine can run; default LUBAN_TARGET or the machine
+    numerics "strict", the default, computes nothing in less precision than the model says; "fast"
+             may round the factors of products to bf16 (docs/concepts/numerics.md)
     cache    whether a file that was compiled before may come from the cache, without a compiler;
              False also keeps what `compiled` gives at hand, at the price of its memory
 
@@ -338,17 +342,18 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
             f"without={without!r} is one text, expected a list of names of passes",
             hint=f"write without=[{without!r}]",
         )
+    mode = numerics_mode(numerics)
     given = dict(shapes or {})
     stored = default_cache()
     name = Path(model).name if isinstance(model, str | os.PathLike) else ""
     key: str | None = None
     if cache and isinstance(model, str | os.PathLike | bytes):
-        key = artifact_key(model, tuple(without), given, chosen, stored)
+        key = artifact_key(model, tuple(without), given, chosen, mode, stored)
 
     def recompile(start_draft: StartDraft = lambda _: None) -> Compilation:
         compile_source = _load_compiler().compile_source
         compilation: Compilation = compile_source(
-            model, threads, without, given, chosen, start_draft
+            model, threads, without, given, chosen, mode, start_draft
         )
         return compilation
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from luban.core.errors import OptionError
+from luban.core.numerics import Numerics
 from luban.core.progress import report
 from luban.core.registers import Registers
 from luban.engine import prepare
@@ -21,6 +22,7 @@ from luban.passes import simplify
 from luban.passes.attention import fuse_attention
 from luban.passes.decision import Decision
 from luban.passes.fuse import fuse
+from luban.passes.half_products import half_products
 from luban.passes.halves import wide_convolutions
 from luban.passes.invariants import move_invariants
 from luban.passes.layout import choose_layouts
@@ -28,7 +30,7 @@ from luban.passes.own_constants import own_constants
 from luban.passes.quantise import integer_products
 from luban.passes.winograd import use_winograd
 
-__all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "map_graphs", "optimise"]
+__all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "map_graphs", "optimise", "passes_of"]
 
 Transform = Callable[[Graph, Registers, list[Decision]], Graph]
 
@@ -40,6 +42,7 @@ class Pass:
     name: str
     doc: str
     apply: Transform
+    numerics: Numerics = "strict"  # "fast": it rounds more than the model says
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,12 @@ def _winograd(graph: Graph, registers: Registers, decisions: list[Decision]) -> 
     return changed
 
 
+def _half_products(graph: Graph, registers: Registers, decisions: list[Decision]) -> Graph:
+    changed, taken = half_products(graph, registers)
+    decisions.extend(taken)
+    return changed
+
+
 def _invariants(graph: Graph, _registers: Registers, decisions: list[Decision]) -> Graph:
     for move in (move_invariants, own_constants):
         graph, taken = move(graph)
@@ -125,6 +134,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("halves", "convolutions of half precision as convolutions of float32", _halves),
     Pass("layout", "operands in the layout that kernels read fastest", _layout),
     Pass("winograd", "3 x 3 convolutions with fewer multiplications", _winograd),
+    Pass("half_products", "f32 products as products of bf16 pairs", _half_products, "fast"),
     Pass("fold", "small results of constants become constants", _fold),
     Pass("once", "large results of constants are computed once, at load", _once),
     Pass("fuse", "one kernel for neighbouring operations", _fuse),
@@ -133,7 +143,10 @@ PASSES: tuple[Pass, ...] = (
 
 
 def optimise(
-    graph: Graph, registers: Registers, without: Collection[str] = ()
+    graph: Graph,
+    registers: Registers,
+    without: Collection[str] = (),
+    numerics: Numerics = "strict",
 ) -> tuple[Graph, list[PassReport]]:
     """Run the passes over a graph and its sub-graphs. Raises OptionError for an unknown pass."""
     unknown = set(without) - {p.name for p in PASSES}
@@ -143,11 +156,16 @@ def optimise(
             hint="the passes are " + ", ".join(p.name for p in PASSES),
         )
     reports: list[PassReport] = []
-    for each in PASSES:
+    for each in passes_of(numerics):
         if each.name not in without:
             report(f"optimising: {each.name}")
             graph = _apply(each, graph, registers, reports)
     return graph, reports
+
+
+def passes_of(numerics: Numerics) -> list[Pass]:
+    """The passes of a mode, in order."""
+    return [each for each in PASSES if each.numerics in ("strict", numerics)]
 
 
 def apply_pass(each: Pass, graph: Graph, registers: Registers) -> Graph:

@@ -27,7 +27,7 @@ from luban.lower.nest import Group, Nest, Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import RowTiles, Tile, row_tiles
 from luban.lower.trace import Declined, Ref
-from luban.lower.wide_rows import wide_rows
+from luban.lower.wide_rows import WideRows, wide_rows
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
@@ -98,8 +98,8 @@ def _plan(nest: Nest, reduction: Reduction) -> _Plan:
     reduced, group = list(nest.reduced), node.op.group
     if group != 1:
         inside = reduced.pop()
-        if group != 4 or offset_of(rows).coefficient(inside.axis) != 1:
-            raise Declined("the rows of a product in groups of four are not contiguous")
+        if offset_of(rows).coefficient(inside.axis) != 1:
+            raise Declined(f"the rows of a product in groups of {group} are not contiguous")
     column = node.tensor.rank - 1
     outer = [g for g in nest.kept if g.axis != column]
 
@@ -149,8 +149,10 @@ class _Writer:
         self.most_rows = lines.tallest * rows.tallest
         self.ahead: Expr | None = None
         self.num_registers = num_registers
-        wide = epilogue.accumulator
-        self.wide = wide_rows(b, plan.rows, plan.reduced, wide, self.most_rows, lanes)
+        self.wide: WideRows | None = None
+        if plan.group == 1:
+            wide = epilogue.accumulator
+            self.wide = wide_rows(b, plan.rows, plan.reduced, wide, self.most_rows, lanes)
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: matrices, panels, blocks of lines, of rows."""
@@ -321,13 +323,14 @@ class _Writer:
         rows = scope.pointer(plan.rows) if self.wide is None else self.wide.scratch
         if self.ahead is not None:
             b.prefetch(panels, panel + self.ahead, locality=SECOND_CACHE)
-        if plan.group == 4:
-            quads = [b.load(panels, panel + 4 * v * lanes, (4 * lanes,)) for v in range(vectors)]
-            four = [b.load(rows, begin, (1, 4)) for begin in begins]
+        if plan.group != 1:
+            dot, size = (b.dot4 if plan.group == 4 else b.dot_pair), plan.group * lanes
+            groups = [b.load(panels, panel + v * size, (size,)) for v in range(vectors)]
+            lefts = [b.load(rows, begin, (1, plan.group)) for begin in begins]
             return [
-                b.dot4(carried[r * vectors + v], left, quad)
-                for r, left in enumerate(four)
-                for v, quad in enumerate(quads)
+                dot(carried[r * vectors + v], left, right)
+                for r, left in enumerate(lefts)
+                for v, right in enumerate(groups)
             ]
         right = [b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(vectors)]
         sums = []

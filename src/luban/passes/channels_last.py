@@ -139,7 +139,7 @@ def _convolution(images: _Images, old: Node) -> Node | None:
     if op.groups == 1 and all(has_panels(dtype, op.dtype) for dtype in dtypes):
         if all(d == 1 for d in op.lhs_dilation):
             images.decisions.append(Decision(old, True, "channels last, filters in panels"))
-            return convolution_in_panels(images.registers, op, x, weights)
+            return convolution_in_panels(images.registers, op, x, weights, old.loc)
         phases = convolution_by_phases(images.registers, op, x, weights, old.tensor.shape[2:])
         if phases is not None:
             why = "a transposed convolution as one plain convolution for each phase of its stride"

@@ -9,6 +9,7 @@ from itertools import product
 from luban.core import dims
 from luban.core.dims import DimLike, Shape
 from luban.core.dtypes import DType
+from luban.core.loc import Loc
 from luban.core.registers import Registers
 from luban.graph import build
 from luban.graph.ops.contract import Convolution
@@ -28,7 +29,9 @@ def has_panels(operand: DType, result: DType) -> bool:
     return result.is_integer and 32 >= result.bits >= operand.bits >= 8
 
 
-def convolution_in_panels(registers: Registers, op: Convolution, x: Node, weights: Node) -> Node:
+def convolution_in_panels(
+    registers: Registers, op: Convolution, x: Node, weights: Node, loc: Loc | None = None
+) -> Node:
     """A convolution without groups or lhs dilation: x [N, *S, C], weights [*K, C, O]."""
     dtype = x.tensor.dtype
     bytes_only = takes_quads(dtype, weights.tensor.dtype, op.dtype)
@@ -56,7 +59,7 @@ def convolution_in_panels(registers: Registers, op: Convolution, x: Node, weight
     step = channels * op.strides[-1]
     words = product_in_words(made, x.tensor)
     width = registers.panel_width(columns, dtype.size_bytes, rows, depth, step, words)
-    sums = node(made, x, node(PackPanels(width, group), matrix))
+    sums = node(made, x, node(PackPanels(width, group), matrix, loc=loc), loc=loc)
     return sums if factors is None else _over_windows(op, sizes, factors).corrected(sums)
 
 

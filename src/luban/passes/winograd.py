@@ -75,7 +75,9 @@ def _choice(
     costs = {
         tile: _cost(tile, batch, places, channels, op.columns, lanes) for tile in (1, *_TRANSFORM)
     }
-    best = min(costs, key=lambda tile: costs[tile] / (_PAYS if tile == 1 else 1))
+    if registers.pair_products:  # the plain form multiplies two bf16 channels at a time
+        costs[1] *= -(-channels // 2) / channels
+    best = min(costs, key=lambda tile: costs[tile] / (1 if tile == 1 else _PAYS))
     if best == 1:
         return 0, "transforms and larger weights cost more than fewer multiplications save"
     saved = 1 - costs[best] / costs[1]

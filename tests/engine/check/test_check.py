@@ -31,11 +31,26 @@ from luban.graph.ops.elementwise import BINARY
 from luban.ir.node import Graph, Node
 from luban.ir.rewrite import rule
 from luban.lower import emit as emitting
+from luban.native.target import default_target
 from luban.passes import memory, simplify
 from luban.passes.fuse import fuse
 from tests.programs import PROGRAMS, inputs_for, p
 
 Monkey = pytest.MonkeyPatch
+
+
+@pytest.mark.parametrize("columns", [8, 40])
+def test_fast_numerics_are_inside_their_own_bound(columns: int) -> None:
+    """The small product is folded to bf16 when compiling, the large one is packed at load."""
+    x = p("x", "n", 600)
+    weights = np.random.default_rng(0).standard_normal((600, columns)).astype(np.float32)
+    graph = Graph("dense", (x,), (g.matmul(g.tanh(x), g.constant(weights)),))
+    values = [np.random.default_rng(1).standard_normal((5, 600)).astype(np.float32)]
+    strict = check_graph(graph, values).outputs[0].verdict
+    fast = check_graph(graph, values, numerics="fast")
+    assert fast.ok, fast
+    if kernels.registers_of(default_target(), numerics="fast").pair_products:
+        assert fast.outputs[0].verdict.error > 100 * strict.bound
 
 
 def norm_graph() -> Graph:

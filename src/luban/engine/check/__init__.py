@@ -12,6 +12,7 @@ import onnx
 
 from luban.core import progress
 from luban.core.errors import OptionError
+from luban.core.numerics import Numerics, numerics_mode
 from luban.core.types import type_of_array
 from luban.engine.check.bodies import check_control, is_control
 from luban.engine.check.bound import Verdict, judge
@@ -52,6 +53,7 @@ def check(
     seed: int = 0,
     threads: int | None = None,
     without: Collection[str] = (),
+    numerics: str = "strict",
     repro: str | os.PathLike[str] | None = None,
 ) -> CheckReport:
     """Hold a model against its float64 meaning, layer by layer; name the first thing that is wrong.
@@ -59,6 +61,7 @@ def check(
     model    a path, the bytes of an ONNX file, a ModelProto, or a graph
     inputs   by name or in order; default: made up from the types, with `seed` and `sizes`
     runtime  "luban", or another that is installed: "onnxruntime", "openvino"
+    numerics "strict", or "fast": then the casts that fast numerics add are part of the meaning
     repro    where to write a script that shows the fault alone; written only if there is one
 
     The bound is that of docs/concepts/numerics.md. Raises InputError, ModelError, UnsupportedError,
@@ -69,7 +72,14 @@ def check(
     given = _inputs(graph, inputs, sizes, seed)
     if runtime != "luban":
         return _other(model, imported, graph, given, runtime)
-    return check_graph(graph, given, threads=threads, without=without, repro=repro)
+    return check_graph(
+        graph,
+        given,
+        threads=threads,
+        without=without,
+        numerics=numerics_mode(numerics),
+        repro=repro,
+    )
 
 
 def check_graph(
@@ -78,6 +88,7 @@ def check_graph(
     *,
     threads: int | None = None,
     without: Collection[str] = (),
+    numerics: Numerics = "strict",
     repro: str | os.PathLike[str] | None = None,
 ) -> CheckReport:
     """`check` of our own compiler on a graph and inputs in order."""
@@ -87,7 +98,7 @@ def check_graph(
         for name, x in zip(graph.parameter_names, values, strict=True)
     }
     result = CheckReport(graph.name, "luban", shown)
-    compiled = compile_graph(graph, num_threads=threads, without=without)
+    compiled = compile_graph(graph, num_threads=threads, without=without, numerics=numerics)
     finding, culprit = _check_passes(graph, values, compiled, without)
     piece: tuple[Graph, Sequence[Any]] = (culprit, values)
     if finding is None:
@@ -97,15 +108,16 @@ def check_graph(
         piece = (graph, values)
     result.finding = finding
     if finding is not None and repro is not None:
-        command = "luban check --repro " + os.fspath(repro)
-        write_repro(repro, *piece, f"{finding.level}: {finding.culprit}", command)
+        mode = "" if numerics == "strict" else f"--numerics {numerics} "
+        command = f"luban check {mode}--repro " + os.fspath(repro)
+        write_repro(repro, *piece, f"{finding.level}: {finding.culprit}", command, numerics)
         result.repro = os.fspath(repro)
     return result
 
 
-def replay(graph_text: str, data: str) -> int:
+def replay(graph_text: str, data: str, numerics: str = "strict") -> int:
     """What a repro script does: check its piece again; 1 if it is still wrong, 0 if not."""
-    result = check_graph(*unpack(graph_text, data))
+    result = check_graph(*unpack(graph_text, data), numerics=numerics_mode(numerics))
     sys.stdout.write(f"{result}\n")
     return 0 if result.ok else 1
 
@@ -128,7 +140,8 @@ def _inputs(
 def _check_passes(
     graph: Graph, values: Sequence[Any], compiled: Compiled, without: Collection[str]
 ) -> tuple[Finding | None, Graph]:
-    return check_passes(graph, values, registers_of(compiled.target), tuple(without))
+    registers = registers_of(compiled.target, numerics=compiled.numerics)
+    return check_passes(graph, values, registers, tuple(without), compiled.numerics)
 
 
 def _check_kernels(
@@ -206,7 +219,9 @@ def _check_end(compiled: Compiled, values: Sequence[Any], result: CheckReport) -
     progress.report("checking the outputs")
     got = compiled.executor.run(values)
     exact = evaluate(compiled.source, values, precision="float64")
-    plain = evaluate(compiled.source, values, precision="model")
+    # What fast numerics round stands in the optimised graph: its rounding is allowed.
+    model = compiled.source if compiled.numerics == "strict" else compiled.optimised
+    plain = evaluate(model, values, precision="model")
     names = compiled.executor.program.output_names
     sizes: dict[str, int] = {}
     rows = zip(compiled.source.parameter_names, compiled.source.parameters, values, strict=True)

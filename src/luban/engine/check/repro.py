@@ -47,7 +47,7 @@ DATA = (
 )
 
 if __name__ == "__main__":
-    sys.exit(replay(GRAPH, DATA))
+    sys.exit(replay(GRAPH, DATA{mode}))
 '''
 
 
@@ -57,6 +57,7 @@ def write_repro(
     inputs: Sequence[Any],
     title: str,
     command: str,
+    numerics: str = "strict",
 ) -> None:
     """Write the script: it is whole or not there.
 
@@ -75,6 +76,7 @@ def write_repro(
         machine=platform.machine(),
         name=target.name,
         graph=printed.text,
+        mode="" if numerics == "strict" else f", {numerics!r}",
         data=_quoted(_packed(arrays)),
     )
     with written_whole(target) as file:
