@@ -19,7 +19,7 @@ from tests.engine.models import DATA
 MLP = str(DATA / "tiny_mlp.onnx")
 SOURCE = str(Path(luban.__file__).parents[1])
 
-COMPILE = {"model", "threads", "without", "target", "shape"}
+COMPILE = {"model", "threads", "without", "target", "numerics", "shape"}
 INPUTS = {"inputs", "size", "seed"}
 # Frozen: a new flag is a decision, a lost one breaks scripts.
 FLAGS = {
