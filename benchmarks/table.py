@@ -45,6 +45,11 @@ ROWS = (
         ("--no-start",),
     ),
     TargetRow("decode", "90 % of the read bandwidth, batch 1", "benchmarks.decode"),
+    TargetRow(
+        "half_products",
+        "fast numerics: 1.1 times OpenVINO at bfloat16, errors listed",
+        "benchmarks.half_products",
+    ),
     TargetRow("cold_compile", "cold and warm load", "benchmarks.cold_compile"),
     TargetRow("first_call", "first call: 1.5 times a steady one", "benchmarks.first_call"),
     TargetRow("memory", "peak memory next to ONNX Runtime's", "benchmarks.memory"),

@@ -94,9 +94,13 @@ def test_a_process_that_loads_from_the_cache_loads_no_compiler(
 def test_each_numerics_mode_has_an_entry_of_its_own() -> None:
     path = DATA / "tiny_mlp.onnx"
     for mode in ("strict", "fast"):
-        assert not luban.load(path, numerics=mode).from_cache
-        assert luban.load(path, numerics=mode).from_cache
-        assert luban.load(path, numerics=mode).compiled.numerics == mode
+        first, second = (luban.load(path, numerics=mode) for _ in range(2))
+        assert (first.from_cache, second.from_cache) == (False, True)
+        here = luban.load(path, numerics=mode, cache=False)
+        assert here.compiled.numerics == mode
+        feeds = sampled(first)
+        check_same(first(feeds), second(feeds))
+        check_same(first(feeds), here(feeds))
 
 
 def test_what_explains_a_model_from_the_cache_is_compiled_when_asked_for() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from luban.core import errors, settings
 from luban.core.errors import InternalError, LubanWarning
+from luban.core.numerics import Numerics
 from luban.engine.artifact import open_artifact
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Request(NamedTuple):
     without: tuple[str, ...]
     shapes: dict[str, Any]
     target: Target
+    numerics: Numerics
     num_threads: int | None
     key: str
     folder: str
@@ -67,6 +69,7 @@ def compile_apart(
     without: Collection[str],
     shapes: Mapping[str, Sequence[int | str]],
     target: Target,
+    numerics: Numerics,
     num_threads: int | None,
     key: str,
     stored: Cache,
@@ -86,7 +89,15 @@ def compile_apart(
     try:
         given = source if isinstance(source, bytes) else os.fspath(source)
         request = Request(
-            given, tuple(without), dict(shapes), target, num_threads, key, os.getcwd(), variables
+            given,
+            tuple(without),
+            dict(shapes),
+            target,
+            numerics,
+            num_threads,
+            key,
+            os.getcwd(),
+            variables,
         )
         payload = pickle.dumps(request, 5)
     except (OSError, TypeError, ValueError, pickle.PicklingError, AttributeError):

@@ -61,6 +61,7 @@ def _compiled(request: Request) -> Written:
             request.without,
             request.shapes,
             request.target,
+            request.numerics,
             writer.start_draft,
         )
         return writer.prepare(compilation)

@@ -367,7 +367,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
         made._compilation = compilation
         return made
     apart = import_module("luban.engine.apart")
-    executor = apart.compile_apart(model, without, given, chosen, threads, key, stored)
+    executor = apart.compile_apart(model, without, given, chosen, mode, threads, key, stored)
     if executor is not None:
         return Model(executor, recompile, name=name)
     begin_runtime()
