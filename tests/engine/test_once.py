@@ -139,7 +139,7 @@ def test_a_failed_compile_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_first_load_holds_neither_the_file_nor_the_packed_weights(tmp_path: Path) -> None:
+def test_a_first_load_holds_the_packed_weights_once_and_not_the_file(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(chain(WIDTH, LAYERS), path)
     onnx.save(chain(64, 1), tmp_path / "small.onnx")
@@ -154,4 +154,4 @@ def test_a_first_load_holds_neither_the_file_nor_the_packed_weights(tmp_path: Pa
     )
     from_cache, megabytes = printed_by(script, tmp_path / "cache").split()
     assert from_cache == "False"
-    assert int(megabytes) < 40  # of 64, and 64 packed
+    assert int(megabytes) < 72  # 64 packed, mapped for the first call; the file has 64 more

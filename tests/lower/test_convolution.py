@@ -206,7 +206,7 @@ def test_sums_stay_in_registers(name: str, groups: int) -> None:
             assert count_spills(assembly(emit(kernel.module, target), target)) == 0
 
 
-@pytest.mark.parametrize(("channels", "far"), [(64, False), (256, True)])
+@pytest.mark.parametrize(("channels", "far"), [(32, False), (128, True)])
 def test_far_filters_are_fetched_ahead(channels: int, far: bool) -> None:
     x = images(channels, 15, 15)
     graph = graph_of(x, convolution(x, channels, (3, 3), stride=2))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import mmap
+import resource
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from luban.native.pages import LARGE_PAGE, prefer_large_pages
+from luban.native.pages import LARGE_PAGE, populate, prefer_large_pages
 from luban.runtime.arena import Arena
 
 
@@ -52,3 +54,37 @@ def test_an_arena_in_large_pages_holds_what_is_written() -> None:
         assert view.min() == 7
     arena.trim(4096)
     assert arena.view(1 << 20, np.dtype("u1"), (10,)).max() == 0
+
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an advice of Linux")
+def test_populated_pages_are_there_and_those_behind_are_not() -> None:
+    memory = mmap.mmap(-1, 512 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if not populate(memory, 0, 256 * mmap.PAGESIZE, write=True):
+        pytest.skip("a system older than this advice")
+    places = np.frombuffer(memory, np.uint8)
+    before = faults()
+    places[: 256 * mmap.PAGESIZE : mmap.PAGESIZE] = 1
+    between = faults()
+    places[256 * mmap.PAGESIZE :: mmap.PAGESIZE] = 1
+    assert between - before < 8
+    assert faults() > between
+
+
+def test_no_populating_where_the_system_does_not_know_it() -> None:
+    refusing: Any = Refusing()
+    assert not populate(refusing, 0, 4096, write=True)
+    assert not populate(refusing, 4096, 4096, write=False)
+
+
+class Refusing:
+    """A map of an older system."""
+
+    def madvise(self, *_: int) -> None:
+        raise OSError("no such advice")
+
+    def __len__(self) -> int:
+        return 4096

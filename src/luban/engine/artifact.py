@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
+import mmap
 import os
 import pickle
 import sys
@@ -37,8 +39,10 @@ from luban.core.numerics import Numerics
 from luban.engine.executor import Executor
 from luban.engine.steps import LinkedKernel
 from luban.native.cache import Cache
+from luban.native.entry import HEADER_BYTES
 from luban.native.knowledge_file import knowledge_digest
 from luban.native.link import Library, kept_image, link, load_library
+from luban.native.pages import populate
 from luban.native.target import Target
 from luban.native.threads import available_threads
 
@@ -50,8 +54,10 @@ __all__ = [
     "Stored",
     "artifact_key",
     "file_digest",
+    "last_sizes",
     "open_artifact",
     "read_artifact",
+    "remember_sizes",
     "signature",
     "versions_digest",
 ]
@@ -60,6 +66,8 @@ Array = np.ndarray[Any, Any]
 
 # A file that changed just now may change again within one tick of its time stamps.
 _SETTLED_S = 2.0
+_READ_AHEAD_BYTES = 1 << 29  # of panels, which the first call then finds resident
+_LITTLE_BYTES = 1 << 22
 _TRUSTED = ("luban.", "numpy", "ml_dtypes", "functools", "collections")
 
 
@@ -204,7 +212,9 @@ def open_artifact(
 
     mapped   gives the memory of `packed` and `weights`
     """
-    signatures, kernels, arrays, modules, told, payload = _Unpickler(io.BytesIO(record)).load()
+    signatures, kernels, arrays, panels, modules, told, payload = _Unpickler(
+        io.BytesIO(record)
+    ).load()
     library = _library(kernels, key, stored)
     if library is None:
         return None
@@ -220,6 +230,7 @@ def open_artifact(
             if memory is None:
                 return None
             places[place] = memory
+    _populate(places.get(PACKED), panels)
     loaded = [_view(places[array.file], array) for array in arrays]
     for module in modules:
         import_module(module)
@@ -235,6 +246,29 @@ def open_artifact(
         if number in reader.graphs:
             executors[reader.graphs[number]] = Executor(program, threads, run)
     return Executor(main, threads, run), told
+
+
+def last_sizes(key: str, stored: Cache) -> dict[str, int]:
+    """The sizes that `remember_sizes` was told of; none if there are none."""
+    record = stored.get("sizes", key)
+    try:
+        known = {} if record is None else json.loads(record)
+        return {str(name): int(size) for name, size in known.items()}
+    except (AttributeError, TypeError, ValueError):  # of another time
+        return {}
+
+
+def remember_sizes(key: str, stored: Cache, sizes: Mapping[str, int]) -> None:
+    """Have the next process prepare for a call with these sizes when it loads the model."""
+    stored.put("sizes", key, json.dumps(dict(sizes)).encode(), counted=False)
+
+
+def _populate(packed: memoryview | None, panels: int) -> None:
+    """Have what every call reads resident: not the tables in front of the panels."""
+    if packed is not None and isinstance(packed.obj, mmap.mmap):
+        start = HEADER_BYTES + (panels if panels > _LITTLE_BYTES else 0)
+        stop = min(HEADER_BYTES + packed.nbytes, start + _READ_AHEAD_BYTES)
+        populate(packed.obj, start, stop, write=False)
 
 
 def _library(kernels: dict[str, bytes], key: str, stored: Cache) -> Library | None:

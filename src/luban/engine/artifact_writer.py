@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ class ArtifactWriter:
                 [signature(path) for path in files],
                 writer.kernels if image is None else {},
                 writer.stored,
+                _start_of_panels(compiled.programs.values(), self._drafts.get("packed")),
                 sorted(writer.modules),
                 compilation.warnings,
                 writer.buffer.getvalue(),
@@ -135,6 +136,16 @@ class ArtifactWriter:
             draft.memory[place : place + piece.nbytes] = piece
             place += piece.nbytes
         draft.seal()
+
+
+def _start_of_panels(programs: Iterable[Program], draft: Draft | None) -> int:
+    """Where values that are computed once begin in the draft; before them are copies of others."""
+    if draft is None:
+        return 0
+    values = [value for program in programs for value in program.once.values()]
+    begin, size = draft.memory.ctypes.data, draft.memory.nbytes
+    offsets = [v.constant.ctypes.data - begin for v in values if v.constant is not None]
+    return min((offset for offset in offsets if 0 <= offset < size), default=size)
 
 
 class _Writer(pickle.Pickler):

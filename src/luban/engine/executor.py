@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -17,7 +18,8 @@ from weakref import WeakSet
 import numpy as np
 
 from luban.core import dims
-from luban.core.errors import InputError
+from luban.core.dtypes import from_numpy
+from luban.core.errors import InputError, LubanError
 from luban.core.size_rules import check_sizes
 from luban.core.types import TensorType
 from luban.engine.fast import FastCall, fast_call
@@ -36,6 +38,7 @@ Array = np.ndarray[Any, Any]
 _MAX_PLANS = 64  # per stage; the least recently used goes
 _STACK_BYTES = 1 << 34  # addresses for each stacked result of a loop that has no limit
 _SLACK_BYTES = 1 << 20  # memory that a stack keeps from a longer run
+_PREPARED_BYTES = 1 << 25  # of memory that is made resident before the first call
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class Executor:
         self.program = program
         self.num_threads = num_threads
         self.run_sub_graph = run_sub_graph
+        # Told the sizes of the first call that `prepare` had not been told.
+        self.remember: Callable[[dict[str, int]], None] | None = None
         self.stages = [_Stage(steps) for steps in stages_of(program)]
         self._start_afresh()
         _all_executors.add(self)
@@ -91,6 +96,20 @@ class Executor:
             if value in stage_of:
                 self.stages[stage_of[value]].escaping.add(value)
 
+    def prepare(self, sizes: Mapping[str, int]) -> None:
+        """Do now what the first call with these sizes would begin with: plan, and have memory.
+
+        Stages that need other sizes, too, are left to that call, and so is what cannot be.
+        """
+        for value in self.program.inputs:
+            if isinstance(value.type, TensorType):
+                from_numpy(value.type.dtype.numpy)  # makes a table at its first use
+        runner = _Runner(self)
+        with suppress(LubanError):
+            runner.prepare(dict(sizes))
+        with self._lock:
+            self._free.append(runner)
+
     def replay(self, inputs: Sequence[Any], out: Sequence[Array] | None = None) -> Any:
         """The outputs if these arrays look like those of the last call, else None: call `run` then.
 
@@ -119,11 +138,17 @@ class Executor:
             results = runner.run(inputs, outer_sizes or {}, out)
             if outer_sizes is None:
                 free = self._promoted(runner, inputs, results)
+                self._remember(runner)
         finally:
             if free is not None:
                 with self._lock:
                     self._free.append(free)
         return results
+
+    def _remember(self, runner: _Runner) -> None:
+        remember, self.remember = self.remember, None
+        if remember is not None and runner.has_planned:
+            remember(runner.sizes)
 
     def _promoted(
         self, runner: _Runner, inputs: Sequence[Any], results: Sequence[Any]
@@ -206,6 +231,7 @@ class _Runner:
         self.timed = timed
         self.times: dict[LinkedKernel, Spent] = {}  # of the last call, if it was timed
         self.sizes: dict[str, int] = {}  # of the last call
+        self.has_planned = False  # in a call: its sizes had not been prepared
         self.stacks: dict[Value, Arena] = {}  # of loops whose number of turns only the run knows
 
     def _stack_of(self, value: Value) -> Arena:
@@ -297,6 +323,36 @@ class _Runner:
         parts = step.call(operands, sizes, self.executor.run_sub_graph)
         held.update(zip(step.results, parts, strict=True))
 
+    def prepare(self, sizes: dict[str, int]) -> None:
+        """Plan the stages that these sizes suffice for. Raises LubanError where they cannot be."""
+        for number, stage in enumerate(self.executor.stages):
+            if not isinstance(stage.steps[0], HostStep) and {*stage.symbols} <= {*sizes}:
+                self._plan(number, stage, sizes)
+        self.has_planned = False
+        self.arena.populate(_PREPARED_BYTES)
+
+    def _plan(self, number: int, stage: _Stage, sizes: dict[str, int]) -> StagePlan:
+        """The stage's plan for these sizes, made if it is not known."""
+        key = tuple(sizes[name] for name in stage.symbols)
+        plans = self.plans[number]
+        plan = plans.get(key)
+        if plan is not None:
+            plans.move_to_end(key)
+            return plan
+        self.has_planned = True
+        plans[key] = plan = plan_stage(
+            [step for step in stage.steps if not isinstance(step, HostStep)],
+            stage.escaping,
+            sizes,
+            self.arena,
+            self.executor.num_threads,
+            self._stack_of,
+            timed=self.timed,
+        )
+        if len(plans) > _MAX_PLANS:
+            plans.popitem(last=False)
+        return plan
+
     def _launch(
         self,
         number: int,
@@ -305,21 +361,7 @@ class _Runner:
         sizes: dict[str, int],
         given: dict[Value, Array],
     ) -> None:
-        key = tuple(sizes[name] for name in stage.symbols)
-        plans = self.plans[number]
-        plan = plans.get(key)
-        if plan is None:
-            native = [step for step in stage.steps if not isinstance(step, HostStep)]
-            threads = self.executor.num_threads
-            arena, stack_of = self.arena, self._stack_of
-            plan = plan_stage(
-                native, stage.escaping, sizes, arena, threads, stack_of, timed=self.timed
-            )
-            plans[key] = plan
-            if len(plans) > _MAX_PLANS:
-                plans.popitem(last=False)
-        else:
-            plans.move_to_end(key)
+        plan = self._plan(number, stage, sizes)
         slots, memory = plan.arguments.slots, self.executor.output_memory
         for value, places, offsets in plan.external:
             array = held.get(value)

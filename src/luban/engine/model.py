@@ -26,10 +26,10 @@ from luban.core.errors import InputError, LubanError, OptionError
 from luban.core.numerics import numerics_mode
 from luban.core.types import TensorType, Type
 from luban.engine.arrays import as_array
-from luban.engine.artifact import artifact_key, read_artifact
+from luban.engine.artifact import artifact_key, last_sizes, read_artifact, remember_sizes
 from luban.engine.executor import Executor
 from luban.graph.bind import bind_inputs
-from luban.native.cache import default_cache
+from luban.native.cache import Cache, default_cache
 from luban.native.call import begin_runtime
 from luban.native.host import is_known
 from luban.native.target import default_target, host_target, named_target
@@ -294,6 +294,12 @@ def _load_compiler() -> Any:
     return import_module("luban.engine.compilation")
 
 
+def _prepare(executor: Executor, key: str, stored: Cache) -> None:
+    """Do at load what the first call would begin with, if it is like that of the last process."""
+    executor.prepare(last_sizes(key, stored))
+    executor.remember = lambda sizes: remember_sizes(key, stored, sizes)
+
+
 def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """Load and compile a model file. Options are those of `compile`.
 
@@ -360,6 +366,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     if key is not None:
         found = read_artifact(key, threads, stored)
         if found is not None:
+            _prepare(found, key, stored)
             return Model(found, recompile, name=name, from_cache=True)
     if key is None:
         compilation = recompile()
@@ -369,6 +376,7 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     apart = import_module("luban.engine.apart")
     executor = apart.compile_apart(model, without, given, chosen, mode, threads, key, stored)
     if executor is not None:
+        _prepare(executor, key, stored)
         return Model(executor, recompile, name=name)
     begin_runtime()
     writer = import_module("luban.engine.artifact_writer").ArtifactWriter(key, stored)

@@ -34,6 +34,7 @@ from luban.tile.expr import Expr
 __all__ = ["lower_panel_product"]
 
 _WORK = 1 << 18  # multiply-adds of one program: long beside its claim, short beside the whole
+_SHARE = 2  # vectors of the next panel that a step fetches: more would wait for memory
 _LEAST_ROWS = 4  # of a tile that fetches ahead: lower ones have no time to spare
 # Steps of the innermost loop in one go. More would make the scheduler hoist and spill; fewer spill
 # too where the sums take nearly all registers, for LLVM then places them badly.
@@ -147,7 +148,7 @@ class _Writer:
         self.lanes = lanes
         self.vectors = plan.width // lanes
         self.most_rows = lines.tallest * rows.tallest
-        self.ahead: Expr | None = None
+        self.ahead: list[Expr] = []
         self.num_registers = num_registers
         self.wide: WideRows | None = None
         if plan.group == 1:
@@ -226,21 +227,27 @@ class _Writer:
                         over_rows.yield_()
                 over_lines.yield_()
 
-    def _ahead(self, number: Expr, rows: int) -> Expr | None:
-        """How far from a panel's row tile number `number` fetches ahead; None if it does not.
+    def _ahead(self, number: Expr, rows: int) -> list[Expr]:
+        """How far from a panel's row tile number `number` fetches ahead, for each fetch of a step.
 
-        Where panels are far, each of the first tiles of a panel fetches one vector of every row of
-        the next panel, which would else come from memory while the first tile waits.
+        Where panels are far, the first tiles of a panel fetch some vectors of every row of the next
+        panel, which would else come from memory while the first tile waits.
         """
         plan = self.plan
         if not isinstance(plan.depth, int) or not isinstance(plan.columns, int):
-            return None
-        near = plan.depth * plan.columns * 4 // plan.group < FAR_BYTES
-        if near or rows < max(self.most_rows, _LEAST_ROWS):
-            return None
-        next_panel = plan.depth * plan.width
+            return []
+        if plan.depth * plan.columns * 4 // plan.group < FAR_BYTES:
+            return []
+        num_tiles = self.rows.num_tiles * self.lines.num_tiles
+        least, share = max(self.most_rows, _LEAST_ROWS), _SHARE
+        if isinstance(num_tiles, int):
+            least, share = _LEAST_ROWS, min(-(-self.vectors // max(num_tiles, 1)), _SHARE)
+        if rows < least:
+            return []
         line = self.lanes * plan.group
-        return self.b.select(number < self.vectors, number * line + next_panel, 0)
+        first = number * share
+        start = self.b.select(first < self.vectors, first * line + plan.depth * plan.width, 0)
+        return [start + i * line for i in range(share)]
 
     def _grain(self) -> tuple[int, int]:
         """Tiles of one program: along the rows, along the lines."""
@@ -321,8 +328,8 @@ class _Writer:
         wide, vectors = self.epilogue.accumulator, len(carried) // len(begins)
         panels = scope.pointer(plan.panels)
         rows = scope.pointer(plan.rows) if self.wide is None else self.wide.scratch
-        if self.ahead is not None:
-            b.prefetch(panels, panel + self.ahead, locality=SECOND_CACHE)
+        for far in self.ahead:
+            b.prefetch(panels, panel + far, locality=SECOND_CACHE)
         if plan.group != 1:
             dot, size = (b.dot4 if plan.group == 4 else b.dot_pair), plan.group * lanes
             groups = [b.load(panels, panel + v * size, (size,)) for v in range(vectors)]

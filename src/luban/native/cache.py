@@ -105,12 +105,15 @@ class Cache:
         *parts: bytes | memoryview,
         durable: bool = False,
         after: Callable[[], None] = lambda: None,
+        counted: bool = True,
     ) -> bool:
         """Store an entry; returns whether it is on disk now. It never raises for the disk's sake.
 
         parts     the bytes, one after the other
         durable   wait until the bytes are on the device (see `map`)
         after     called now and then while the bytes are read, for instance to give pages back
+        counted   look after the cache's bound, which may take a look at every entry: not for a few
+                  bytes in the middle of a call
         """
         views = [memoryview(part).cast("B") for part in parts]
         size = sum(view.nbytes for view in views)
@@ -119,7 +122,8 @@ class Cache:
         first = memoryview(header(paced(views, after), durable=durable))
         try:
             self._write(self.path_of(kind, key), paced([first, *views], after), durable)
-            self.account(HEADER_BYTES + size)
+            if counted:
+                self.account(HEADER_BYTES + size)
         except OSError as error:
             self.warn(error)
             return False

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["LARGE_PAGE", "NORESERVE", "prefer_large_pages"]
+__all__ = ["LARGE_PAGE", "NORESERVE", "populate", "prefer_large_pages"]
 
 LARGE_PAGE: Final = 1 << 21
 # Without it a range counts as promised memory, and a fork, which promises it again, fails.
@@ -34,3 +34,20 @@ def prefer_large_pages(memory: mmap.mmap, address: int, start: int, stop: int) -
         with suppress(OSError, ValueError):  # a kernel without them
             memory.madvise(_ADVICE, first, last - first)
     return last
+
+
+def populate(memory: mmap.mmap, start: int, stop: int, *, write: bool) -> bool:
+    """Have the pages of bytes start .. stop resident now; whether the system can (Linux 5.14).
+
+    write   also have pages of their own for private memory, as a first write to each would give
+    """
+    advice = {True: 23, False: 22}[write]  # MADV_POPULATE_WRITE and _READ, which Python lacks
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    stop = min(stop, len(memory))
+    if not sys.platform.startswith("linux") or stop <= first:
+        return False
+    try:
+        memory.madvise(advice, first, stop - first)
+    except (OSError, ValueError):  # an older system
+        return False
+    return True

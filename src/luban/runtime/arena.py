@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from luban.core.errors import LubanError
-from luban.native.pages import NORESERVE, prefer_large_pages
+from luban.native.pages import NORESERVE, populate, prefer_large_pages
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,6 +57,10 @@ class Arena:
         if size_bytes > self.used_bytes:
             self.used_bytes = size_bytes
             self._large = prefer_large_pages(self._map, self.address, self._large, size_bytes)
+
+    def populate(self, most_bytes: int) -> None:
+        """Have the pages that will be used resident, up to a bound: a first run waits for none."""
+        populate(self._map, 0, min(self.used_bytes, most_bytes), write=True)
 
     def view(self, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
         """The bytes at `offset` as an array; it shares memory with the arena."""

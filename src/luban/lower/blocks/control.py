@@ -10,7 +10,7 @@ from luban.lower.blocks.recipes import WRITERS, Plan
 from luban.tile.block_ops import Dot
 from luban.tile.expr import Expr
 from luban.tile.function import Operation, Value, walk
-from luban.tile.memory_ops import For, Gather
+from luban.tile.memory_ops import For
 from luban.tile.ops import Binary, Broadcast
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ class _Carried:
             step = _step_of(w.plan, param, end)
             if step is not None:
                 self.steps[place] = step
-                if w.plan.cost(start) > 8 or any(
-                    isinstance(w.plan.makers[v].op, Gather) for v in w.f.reach((start,))
-                ):
+                if w.plan.reads(start):
                     w.in_memory(start)
                 w.prepare((start,))
                 w.flush()

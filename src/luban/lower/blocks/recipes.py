@@ -103,6 +103,7 @@ class Plan:
     maker_of: dict[Value, Operation] = field(default_factory=dict)
     _costs: dict[Value, int] = field(default_factory=dict)
     _depths: dict[Value, int] = field(default_factory=dict)
+    _readers: set[Value] = field(default_factory=set)
 
     def reach(
         self, values: Iterable[Value], there: Callable[[Value], bool] = lambda _: False
@@ -151,12 +152,15 @@ class Plan:
         self._depths[result] = depth
         inputs = list(_inputs(operation))
         self._costs[result] = _step_cost(operation) + sum(map(self.cost, inputs))
+        if isinstance(operation.op, (Gather, Take, Unary)) or any(map(self.reads, inputs)):
+            self._readers.add(result)
         if isinstance(operation.op, Concat):
             self.forced.add(result)
         needed = _needs_memory(operation)
         if needed is not None and needed in self.makers:
             self.forced.add(needed)
-        if isinstance(operation.op, Broadcast) and inputs and self.cost(inputs[0]) >= _DEAR:
+        dear = bool(inputs) and self.cost(inputs[0]) >= _DEAR and self.reads(inputs[0])
+        if isinstance(operation.op, Broadcast) and dear:
             self.keep.add(inputs[0])  # each element would be computed again for every repetition
             self._costs[result] = 1
 
@@ -171,9 +175,11 @@ class Plan:
         for value in reached:
             first = value not in before
             in_loop = depth > self._depths[value]
+            if not self.reads(value):
+                continue  # index arithmetic is computed anew: kept, it would hide what it steps by
             if not first and self.cost(value) >= _DEAR:
                 self.keep.add(value)
-            if in_loop and (factors or self.cost(value) >= _DEAR_IN_LOOP) and self._reads(value):
+            if in_loop and (factors or self.cost(value) >= _DEAR_IN_LOOP):
                 self.keep.add(value)
 
     def in_place(self, value: Value, block: Value) -> bool:
@@ -196,11 +202,10 @@ class Plan:
             block in self.makers[found].operands for found in self.reach((value,))
         )
 
-    def _reads(self, value: Value) -> bool:
+    def reads(self, value: Value) -> bool:
         """Whether a value is more than index arithmetic."""
-        return any(
-            isinstance(self.makers[v].op, (Gather, Take, Unary)) for v in self.reach([value])
-        )
+        maker = self.makers.get(value)
+        return value.type.dtype.is_float if maker is None else value in self._readers
 
 
 def make_plan(body: Region) -> Plan:
