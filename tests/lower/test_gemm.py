@@ -195,3 +195,17 @@ def test_tiles_fetch_the_next_panel_where_panels_are_far(
     }
     assert max(fetches, default=0) == wanted
     assert fetches <= {0, wanted}
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(1024, 6 * 4), (64, 0), ("n", 0)])
+def test_a_far_residual_is_fetched_before_the_sums(rows: int | str, wanted: int) -> None:
+    x, residual, bias = p("x", rows, 64), p("r", rows, 64), p("b", 64)
+    total = g.add(g.add(g.matmul(x, weights(64, 64)), bias), residual)
+    graph = Graph("residual", (x, residual, bias), (total,))
+    fetches = [
+        sum(isinstance(inner.op, Prefetch) for region in loop.regions for inner in region.body)
+        for _, kernel in kernels(graph, AVX512)
+        for function in kernel.module.functions
+        for loop in function.operations()
+    ]
+    assert max(fetches) == wanted

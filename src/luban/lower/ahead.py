@@ -8,8 +8,9 @@ multiplied next.
 
 from __future__ import annotations
 
-__all__ = ["FAR_BYTES", "SECOND_CACHE"]
+__all__ = ["FAR_BYTES", "LINE_BYTES", "SECOND_CACHE"]
 
+LINE_BYTES = 64  # of a cache
 FAR_BYTES = 1 << 17  # of weights: fewer are read before it pays
 # Where to fetch to, as a locality: what is needed next would push the present rows out of the
 # first cache, and makes kernels slower than without.

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from luban.core import dims
 from luban.core.dims import DimLike
 from luban.lower import maths
+from luban.lower.ahead import FAR_BYTES, LINE_BYTES
 from luban.lower.emit import Lanes, Scope
 from luban.lower.nest import Nest, Reduction
+from luban.lower.trace import Ref
 from luban.tile.expr import Expr
 
 __all__ = ["Columns", "Epilogue", "Rows"]
@@ -65,6 +68,24 @@ class Epilogue:
         work = [r for r in self.needed if r.kind not in ("load", "constant", "scalar", "stage")]
         long = len(work) > _SHORT or any(r.kind in maths.HEAVY for r in work)
         self.scratch = self.b.scratch(self.accumulator, most_sums) if long else None
+
+    def fetch(self, num_rows: int, rows: Rows, columns: Columns) -> None:
+        """Fetch what will be read at the places of a tile, before its sums are made.
+
+        Only what has a number for each place, such as a residual: a tile reads few neighbours of
+        each row, so nothing else foresees them.
+        """
+        scope, far = self.scope, [ref for ref in self.needed if _is_far(ref, rows, columns)]
+        for ref in far:
+            assert ref.offset is not None
+            scope.place[columns.axis] = columns.start
+            step = LINE_BYTES // ref.dtype.size_bytes
+            for number in range(num_rows):
+                scope.place |= rows.place(number)
+                start, _, _ = scope.linear(ref.offset)
+                for along in range(0, columns.lanes * columns.vectors, step):
+                    self.b.prefetch(scope.pointer(ref), start + along)
+            del scope.place[columns.axis]
 
     def store(self, sums: Sums, rows: Rows, columns: Columns) -> None:
         """Store what becomes of the sums [row][vector]."""
@@ -138,3 +159,17 @@ class Epilogue:
         if rest <= 0:
             return b.constant(False, "bool")
         return b.arange(lanes) < min(rest, lanes)
+
+
+def _is_far(ref: Ref, rows: Rows, columns: Columns) -> bool:
+    """True for a number of each place of a large operand, read in the order of the columns."""
+    if ref.kind != "load" or ref.args or ref.offset is None or ref.offset.values:
+        return False
+    assert ref.operand is not None
+    axes = {axis for axis, _ in ref.offset.axes}
+    least_bytes = dims.common_divisor(dims.num_elements(ref.operand.tensor.shape))
+    return (
+        bool(axes & rows.axes)
+        and ref.offset.coefficient(columns.axis) == 1
+        and least_bytes * ref.dtype.size_bytes > FAR_BYTES
+    )

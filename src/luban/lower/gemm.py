@@ -221,8 +221,9 @@ class _Writer:
                         height = lines.height * rows.height
                         number = over_lines.index * scope.size(self.rows.num_tiles)
                         self.ahead = self._ahead(number + over_rows.index, height)
-                        sums = self._sums(starts, tile, columns.vectors)
                         places = tile.rows(scope, plan.line.axis, plan.row.axis)
+                        self.epilogue.fetch(height, places, columns)
+                        sums = self._sums(starts, tile, columns.vectors)
                         self.epilogue.store(sums, places, columns)
                         over_rows.yield_()
                 over_lines.yield_()
