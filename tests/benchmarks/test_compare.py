@@ -47,7 +47,9 @@ def test_an_unknown_engine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         parse(["--engines", "luban,tvm"])
     assert stop.value.code == 2
-    assert "no engine named tvm; there are luban, luban_fast, onnxruntime" in capsys.readouterr().err
+    assert (
+        "no engine named tvm; there are luban, luban_fast, onnxruntime" in capsys.readouterr().err
+    )
 
 
 def test_list_prints_the_models_and_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import luban.lang as tl
 from luban.frontend.kernel import BUILTINS
-from tests.lang.expressions import evaluate
+from tests.lang.expressions import evaluate, expression
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(0)
@@ -227,6 +227,12 @@ CASES = [
 
 def lambda_add(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN201
     return a + b
+
+
+def expression_kernel(found: Case) -> tuple[tl.JITFunction, Array]:
+    """The kernel of a case, and where its result goes."""
+    kernel = expression(found.text, found.inputs, found.wanted, lambda_add=tl.jit(lambda_add))
+    return kernel, np.zeros(found.wanted.shape, found.wanted.dtype)
 
 
 @pytest.mark.parametrize("found", CASES, ids=lambda c: c.text)
