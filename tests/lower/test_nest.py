@@ -21,6 +21,7 @@ from luban.lower.interpret import run_kernel
 from luban.lower.support import no_kernel
 from luban.lower.trace import Declined
 from luban.passes.fuse import fuse
+from luban.tile.memory_ops import For
 from tests.programs import PROGRAMS, Program, inputs_for, p
 
 
@@ -101,3 +102,31 @@ def test_two_contractions_in_one_body_are_declined() -> None:
     body = Graph("two", (a,), (g.add(g.matmul(a, a), g.matmul(g.add(a, 1.0), a)),))
     with pytest.raises(Declined, match="more than one contraction"):
         lower_nest("kernel", body, 64)
+
+
+@pytest.mark.parametrize("shape", [(25_600, 24), (160, 160, 24), ("n", "m", 24), (5, 5120, 24)])
+def test_the_error_of_a_long_sum_does_not_grow_with_its_length(
+    shape: tuple[int | str, ...],
+) -> None:
+    """Terms of one sign, so one chain of 25,600 additions would be 5e-6 off."""
+    x = p("x", *shape)
+    graph = Graph("sums", (x,), (g.reduce("sum", x, range(len(shape) - 1)),))
+    known = {"n": 160, "m": 160}
+    sizes = [known[s] if isinstance(s, str) else s for s in shape]
+    value = np.abs(np.random.default_rng(0).standard_normal(sizes)).astype(np.float32)
+    (got,) = compile_graph(graph, num_threads=2).executor.run([value])
+    want = value.astype(np.float64).reshape(-1, 24).sum(0)
+    assert float(np.max(np.abs(got / want - 1))) < 1e-6
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(256, 0), (257, 1), ("n", 1)])
+def test_only_sums_that_may_be_long_are_taken_in_blocks(rows: int | str, blocks: int) -> None:
+    loops = []
+    for kind in ("maximum", "sum"):
+        x = p("x", rows, 16)
+        (fused,) = fuse(Graph("g", (x,), (g.reduce(kind, x, [0]),)), no_kernel)[0].results
+        assert isinstance(fused.op, Fusion)
+        module = lower_fusion("kernel", fused.op.body, Registers(64, 32)).module
+        found = [op for f in module.functions for op in f.operations() if isinstance(op.op, For)]
+        loops.append(len(found))
+    assert loops[1] - loops[0] == blocks

@@ -26,6 +26,7 @@ __all__ = ["Scope", "Writer", "lower_nest"]
 _WORK = 16384  # elements that one program should touch: long enough to pay for its claim
 _TINY = 8  # lanes that are not worth a vector
 _LANE_CHUNK = 4096  # a longer row is cut over several programs
+_SUM_BLOCK = 256  # terms that are added one after the other; then the next block starts from 0
 _REDUCE_TILE = {
     "sum": "sum",
     "product": "prod",
@@ -428,8 +429,12 @@ class Writer:
         carried: Sequence[Expr],
         body: Callable[[Sequence[Expr]], Sequence[Expr]],
         depth: int = 0,
+        empty: Expr | None = None,
     ) -> Sequence[Expr]:
-        """Loops over the reduced axes, the last one in lanes if it is the lane axis."""
+        """Loops over the reduced axes, the last one in lanes if it is the lane axis.
+
+        empty   what a sum of floats starts from: long ones are taken in blocks
+        """
         groups = self.nest.reduced
         if depth == len(groups):
             return body(carried)
@@ -439,11 +444,35 @@ class Writer:
             exact = isinstance(group.size, int) and group.size % self.width == 0
             zero = self.b.constant(0)
             return self._over_lanes(group, zero, size, exact, carried, body)
-        with self.b.for_(0, size, 1, carried=carried) as loop, scope.inner():
-            scope.place[group.axis] = loop.index
-            scope.hoist(self.needed, frozenset(g.axis for g in groups[depth + 1 :]))
-            loop.yield_(*self._over_reduced(loop.carried, body, depth + 1))
-        return loop.results
+
+        def steps(first: Expr, last: Expr, carried: Sequence[Expr]) -> Sequence[Expr]:
+            with self.b.for_(first, last, 1, carried=carried) as loop, scope.inner():
+                scope.place[group.axis] = loop.index
+                scope.hoist(self.needed, frozenset(g.axis for g in groups[depth + 1 :]))
+                loop.yield_(*self._over_reduced(loop.carried, body, depth + 1, empty))
+            return loop.results
+
+        block = 0 if empty is None else self._steps_of_block(depth)
+        if empty is None or block == 0:
+            return steps(self.b.constant(0), size, carried)
+        with self.b.for_(0, size, block, carried=carried) as blocks, scope.inner():
+            last = self.b.min(blocks.index + block, size)
+            (part,) = steps(blocks.index, last, [empty])
+            blocks.yield_(blocks.carried[0] + part)
+        return blocks.results
+
+    def _steps_of_block(self, depth: int) -> int:
+        """Steps of a reduced axis that are summed from zero; 0 where one sum takes them all.
+
+        The rounding error of one long chain of additions grows with its length; so it grows with
+        the length of a block and the number of blocks.
+        """
+        group, *inner = self.nest.reduced[depth:]
+        each = dims.num_elements([1 if g is self.lane else g.size for g in inner])
+        if not isinstance(each, int):
+            return 1
+        short = isinstance(group.size, int) and each * group.size <= _SUM_BLOCK
+        return 0 if short else max(_SUM_BLOCK // max(each, 1), 1)
 
     def _reduce(self, reduction: Reduction) -> Expr:
         b, scope = self.b, self.scope
@@ -471,7 +500,9 @@ class Writer:
                 value = b.select(mask, value, b.full((), empty, dtype))
             return (maths.apply(b, COMBINE[reduction.kind], (total, value)),)
 
-        (total,) = self._over_reduced([b.full(shape, empty, dtype)], step)
+        start = b.full(shape, empty, dtype)
+        sums = dtype.is_float and COMBINE[reduction.kind] == "add"
+        (total,) = self._over_reduced([start], step, empty=start if sums else None)
         if self.lane_reduced and total.shape:
             total = b.reduce(_REDUCE_TILE[reduction.kind], total, 0)  # type: ignore[arg-type]
         return b.cast(total, reduction.result.dtype)
