@@ -14,12 +14,16 @@ from luban.core.loc import Loc
 from luban.core.types import tensor
 from luban.graph import build
 from luban.graph.evaluate import evaluate, evaluate_node, ordered_inputs
-from luban.graph.meaning.context import Array
-from luban.ir.node import Graph, Node, located
+from luban.graph.meaning import MEANING
+from luban.graph.meaning.context import Array, Context, Value
+from luban.graph.ops.control import Loop
+from luban.graph.ops.elementwise import UNARY
+from luban.ir.node import Graph, Node, Op, located, node, results_of
 from tests.graph.programs import inputs_for, programs
 
 X = build.parameter("x", tensor("f32", "n", 3))
 Y = build.parameter("y", tensor("f32", 3))
+TURN = (tensor("i64"), tensor("bool"), tensor("f32", "m", 3))
 ADD = Graph("main", (X, Y), (build.add(X, Y), build.dimension(symbol("n"))), ("sum", "n"))
 
 
@@ -157,3 +161,28 @@ def test_ordered_inputs_keep_arrays_without_a_copy() -> None:
     given = ordered_inputs(ADD, {"y": y, "x": x})
     assert given[0] is x
     assert given[1] is y
+
+
+def test_what_hangs_on_constants_alone_is_computed_once_for_all_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But not what hangs on sizes, which may be others in each turn."""
+    turn, go_on, x = (build.parameter(label, t) for label, t in zip("tcx", TURN, strict=True))
+    table = build.exp(build.constant([1.0, 2.0, 3.0], "f32"))
+    sized = build.sin(build.broadcast_to(build.constant(1.0, "f32"), (symbol("m"), 3)))
+    body = Graph("body", (turn, go_on, x), (go_on, build.add(build.add(x, table), sized)))
+    start = build.parameter("x", tensor("f32", "m", 3))
+    loop = node(Loop(body, 1, (start.type,)), build.constant(5), build.constant(True), start)
+    counts = {"exp": 0, "sin": 0}
+    right = MEANING[UNARY["exp"]]
+
+    def counted(op: Op, operands: list[Array], context: Context) -> Value:
+        if op.name in counts:
+            counts[op.name] += 1
+        return right(op, operands, context)
+
+    monkeypatch.setitem(MEANING, UNARY["exp"], counted)
+    monkeypatch.setitem(MEANING, UNARY["sin"], counted)
+    (got,) = evaluate(Graph("g", (start,), results_of(loop)), [ones(2, 3)], precision="float64")
+    np.testing.assert_allclose(got, 1 + 5 * (np.exp([[1.0, 2, 3]] * 2) + np.sin(1.0)))
+    assert counts == {"exp": 1, "sin": 5}

@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layers", type=int, default=5, metavar="N", help="layers nearest to their bound to show"
     )
+    parser.add_argument(
+        "--every-turn",
+        action="store_true",
+        help="hold all turns of long loops against float64, not a sample",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -61,6 +66,7 @@ def execute(arguments: argparse.Namespace) -> int:
             without=arguments.without,
             numerics=arguments.numerics,
             repro=arguments.repro,
+            every_turn=arguments.every_turn,
         )
     emit(found.to_json(), arguments.json, lambda: _text(found, arguments.layers))
     if arguments.inputs is None:

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from luban.core.errors import InternalError, LubanError
+from luban.core.types import TensorType
 from luban.graph.bind import bind_all, bind_inputs, bind_symbols
 from luban.graph.meaning import MEANING
 from luban.graph.meaning.context import Context, Precision, Value, conform
-from luban.graph.ops.data import Constant
+from luban.graph.ops.control import If, Loop, Scan
+from luban.graph.ops.data import Constant, HostCall
 from luban.graph.order import execution_order
 from luban.ir.node import GetItem, Graph, Node, Parameter
 
@@ -107,10 +109,14 @@ def evaluate_node(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The order that a graph runs in, what each step frees, constants kept from turn to turn."""
+    """The order that a graph runs in, what each step frees, constants kept from turn to turn.
+
+    fixed   nodes that hang on constants alone: the same in every turn
+    """
 
     order: list[Node]
     last_uses: list[list[Node]]
+    fixed: frozenset[Node]
     constants: dict[Node, Value] = field(default_factory=dict)
 
 
@@ -123,7 +129,21 @@ def _planned(graph: Graph) -> _Plan:
             if operand not in seen:
                 seen.add(operand)
                 last_uses[step].append(operand)
-    return _Plan(order, last_uses)
+    fixed: set[Node] = set()
+    for n in order:
+        constant = isinstance(n.op, Constant) or (
+            bool(n.operands) and all(o in fixed for o in n.operands)
+        )
+        if constant and _is_steady(n):
+            fixed.add(n)
+    return _Plan(order, last_uses, frozenset(fixed))
+
+
+def _is_steady(n: Node) -> bool:
+    """True if equal operands give equal results, whatever sizes are given."""
+    if isinstance(n.op, (HostCall, If, Loop, Scan)) or not isinstance(n.type, TensorType):
+        return False
+    return all(isinstance(size, int) for size in n.type.shape)
 
 
 def _run_sub_graph(
@@ -143,8 +163,9 @@ def _run_sub_graph(
     for name, size in outer.items():
         sizes.setdefault(name, size)
     for n in plan.order:
-        if isinstance(n.op, Constant) and n not in plan.constants:
-            plan.constants[n] = evaluate_node(n, (), sizes, precision)
+        if n in plan.fixed and n not in plan.constants:
+            operands = [plan.constants[o] for o in n.operands]
+            plan.constants[n] = evaluate_node(n, operands, sizes, precision)
     return _run(graph, plan, values, sizes, precision, None)
 
 

@@ -54,6 +54,18 @@ def loop(*, host: bool = False, nested: bool = False, scale: float = 2.0) -> Gra
     return Graph("nested", (start,), tuple(made))
 
 
+def long_loop(turns: int, wrong: int | None = None) -> Graph:
+    """x = x / 2 + 0.6 in many turns, and another step, with a floor, from turn `wrong` on."""
+    turn, go_on, x = p("t", dtype="i64"), p("c", dtype="bool"), p("x", 37)
+    late = g.greater_equal(turn, g.constant(turns if wrong is None else wrong, "i64"))
+    step = g.select(late, g.floor(g.multiply(x, 0.3)), g.constant(0.6, "f32"))
+    new = g.add(g.multiply(x, 0.5), step)
+    body = Graph("body", (turn, go_on, x), (go_on, new))
+    start, yes, count = p("start", 37), g.constant(True, "bool"), g.constant(turns, "i64")
+    made = results_of(node(Loop(body, 1, (x.type,)), count, yes, start))
+    return Graph("loop", (start,), tuple(made))
+
+
 def sweep() -> Graph:
     """A running normalisation over rows."""
     h, row = p("h", 37), p("row", 37)
@@ -115,6 +127,37 @@ def test_a_wrong_lowering_in_a_scan_is_blamed_on_the_lowering(monkeypatch: Monke
     assert finding is not None
     assert finding.level == "lowering"
     assert finding.detail.startswith("in turn 0 of scan, ")
+
+
+def test_of_a_long_loop_a_sample_of_turns_is_judged_and_the_report_says_so() -> None:
+    found = checked(long_loop(100))
+    assert found.ok, found
+    (note,) = found.notes
+    assert note == (
+        "loop: 24 of 100 turns are held against float64, the first and the last among them; "
+        "`--every-turn` (every_turn=True) takes all"
+    )
+    assert note in str(found)
+
+
+def test_every_turn_is_judged_where_that_is_asked_for_or_there_are_few() -> None:
+    assert not check_graph(long_loop(100), [X], threads=1, every_turn=True).notes
+    assert not checked(long_loop(8)).notes
+
+
+@pytest.mark.parametrize("first", [0, 33, 50, 98])
+def test_the_first_wrong_turn_is_named_though_it_is_not_in_the_sample(
+    monkeypatch: Monkey, tmp_path: Path, first: int
+) -> None:
+    def wrong(*given: Any) -> tuple[str, str]:
+        symbol, text = llvm.emit_named(*given)
+        return symbol, text.replace("llvm.floor", "llvm.ceil")
+
+    monkeypatch.setenv("LUBAN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernels, "emit_named", wrong)
+    finding = checked(long_loop(100, first)).finding
+    assert finding is not None
+    assert finding.detail.startswith(f"in turn {first} of loop, ")
 
 
 def test_stacks_that_do_not_move_on_are_found(monkeypatch: Monkey) -> None:

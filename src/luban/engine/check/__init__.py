@@ -55,6 +55,7 @@ def check(
     without: Collection[str] = (),
     numerics: str = "strict",
     repro: str | os.PathLike[str] | None = None,
+    every_turn: bool = False,
 ) -> CheckReport:
     """Hold a model against its float64 meaning, layer by layer; name the first thing that is wrong.
 
@@ -63,6 +64,7 @@ def check(
     runtime  "luban", or another that is installed: "onnxruntime", "openvino"
     numerics "strict", or "fast": then the casts that fast numerics add are part of the meaning
     repro    where to write a script that shows the fault alone; written only if there is one
+    every_turn   judge all turns of long loops; default: a sample, as a note of the report says
 
     The bound is that of docs/concepts/numerics.md. Raises InputError, ModelError, UnsupportedError,
     OptionError for what cannot be checked.
@@ -79,6 +81,7 @@ def check(
         without=without,
         numerics=numerics_mode(numerics),
         repro=repro,
+        every_turn=every_turn,
     )
 
 
@@ -90,6 +93,7 @@ def check_graph(
     without: Collection[str] = (),
     numerics: Numerics = "strict",
     repro: str | os.PathLike[str] | None = None,
+    every_turn: bool = False,
 ) -> CheckReport:
     """`check` of our own compiler on a graph and inputs in order."""
     values = ordered_inputs(graph, inputs)
@@ -102,7 +106,7 @@ def check_graph(
     finding, culprit = _check_passes(graph, values, compiled, without)
     piece: tuple[Graph, Sequence[Any]] = (culprit, values)
     if finding is None:
-        finding, piece = _check_kernels(compiled, values, result)
+        finding, piece = _check_kernels(compiled, values, result, every_turn)
     if finding is None:
         finding = _check_end(compiled, values, result)
         piece = (graph, values)
@@ -145,7 +149,7 @@ def _check_passes(
 
 
 def _check_kernels(
-    compiled: Compiled, values: Sequence[Any], result: CheckReport
+    compiled: Compiled, values: Sequence[Any], result: CheckReport, every_turn: bool
 ) -> tuple[Finding | None, tuple[Graph, Sequence[Any]]]:
     """The first step outside its bound, and the smallest graph that shows it."""
     found = _check_once(compiled, result)
@@ -158,7 +162,16 @@ def _check_kernels(
         progress.report("checking kernels", number, len(program.steps))
         last.update(zip(step.results, results, strict=True))
         if is_control(step):
-            inside = check_control(compiled, step, operands, results, sizes, result.layers)
+            inside = check_control(
+                compiled,
+                step,
+                operands,
+                results,
+                sizes,
+                result.layers,
+                result.notes,
+                every_turn=every_turn,
+            )
             if inside is not None:
                 return inside
             continue

@@ -4,12 +4,14 @@ The turns are driven here, by the meaning of the loop or branch: what a body's o
 one turn goes into the next. So memory holds one turn, errors do not add up over turns, and the
 first kernel outside its bound is named with its turn. That the native runner takes the same turns
 is seen by comparing bits with what the whole step gives.
+
+Of a long loop, a sample of turns is judged (`turns.py`); all are run. If one of them is wrong,
+those before it that were passed over are judged too, so that the first wrong turn is named.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from luban.engine.check.kernels import (
     step_verdicts,
 )
 from luban.engine.check.report import Finding, Layer
+from luban.engine.check.turns import Turns, in_sample
 from luban.engine.compile import Compiled
 from luban.engine.steps import Program, Step
 from luban.graph.bind import bind_symbols
@@ -55,27 +58,44 @@ def check_control(
     results: Sequence[Any],
     sizes: dict[str, int],
     layers: list[Layer],
+    notes: list[str],
+    *,
+    every_turn: bool,
 ) -> Wrong | None:
     """The first thing wrong inside a step of control flow, and the smallest graph that shows it.
 
-    layers   gets one line for each step inside: the worst of all turns
+    layers      gets one line for each step inside: the worst of all turns
+    notes       gets one line for each loop of which only a sample of turns was judged
+    every_turn  judge all turns
     """
-    walk = _Walk(compiled)
+    walk = _Walk(compiled, every_turn)
     try:
         walk.control(step, operands, results, sizes, ())
     except _Found as found:
         return found.wrong
     finally:
         layers += walk.worst.values()
+        notes += walk.notes()
     return None
 
 
 class _Walk:
     """A walk through bodies; `worst` has each step's verdict nearest to its bound."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, every_turn: bool) -> None:
         self.compiled = compiled
+        self.every_turn = every_turn
         self.worst: dict[Step, Layer] = {}
+        self.turns: dict[str, tuple[int, int]] = {}  # by place: judged, of how many
+
+    def notes(self) -> Iterator[str]:
+        """What was not judged."""
+        for place, (judged, count) in self.turns.items():
+            if judged < count:
+                yield (
+                    f"{place}: {judged} of {count} turns are held against float64, the first and "
+                    "the last among them; `--every-turn` (every_turn=True) takes all"
+                )
 
     def control(
         self,
@@ -101,21 +121,54 @@ class _Walk:
     def _driven(
         self, n: Node, operands: Sequence[Any], sizes: dict[str, int], where: tuple[str, ...]
     ) -> tuple[Any, ...]:
-        turns = itertools.count()
-        place = n.loc.path if n.loc is not None and n.loc.path else n.op.name
+        place = _place_of(n)
+        turns = Turns((lambda _: True) if self.every_turn else in_sample)
+        try:
+            result = self._taken(n, operands, sizes, where, turns)
+        except _Found:
+            passed = turns.passed_over()
+            if passed:
+                again = Turns(passed.__contains__, to_the_end=False)
+                self._taken(n, operands, sizes, where, again)
+            raise
+        judged, count = self.turns.get(place, (0, 0))
+        self.turns[place] = (judged + len(turns.judged), count + turns.count)
+        return result
 
-        def inside(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
-            turn = next(turns)
-            report(f"checking turns of {place}", turn, turn + 1)
-            label = f"turn {turn} of {place}"
+    def _taken(
+        self,
+        n: Node,
+        operands: Sequence[Any],
+        sizes: dict[str, int],
+        where: tuple[str, ...],
+        turns: Turns,
+    ) -> tuple[Any, ...]:
+        """All turns, of which those that `turns` wants are judged."""
+        place, known = _place_of(n), dict(sizes)
+        last: tuple[int, Graph, Sequence[Any]] | None = None
+
+        def turn(number: int, graph: Graph, values: Sequence[Any], judge: bool) -> tuple[Any, ...]:
+            label = f"turn {number} of {place}"
             if isinstance(n.op, If):
                 label = f"{'then' if graph is n.op.then else 'otherwise'} of {place}"
-            return self._body(self.compiled.programs[graph], values, sizes, (*where, label))
+            if judge:
+                turns.judged.append(number)
+            program = self.compiled.programs[graph]
+            return self._body(program, values, known, (*where, label), judge)
 
-        known = dict(sizes)
+        def inside(graph: Graph, values: Sequence[Any]) -> tuple[Any, ...]:
+            nonlocal last
+            number, turns.count = turns.count, turns.count + 1
+            report(f"checking turns of {place}", number, turns.count)
+            judge = turns.wanted(number)
+            last = None if judge else (number, graph, values)
+            return turn(number, graph, values, judge)
+
         types = tuple(operand.type for operand in n.operands)
         context = Context("model", types, n.type, known, inside)
         result: tuple[Any, ...] = MEANING[type(n.op)](n.op, list(operands), context)
+        if last is not None and turns.to_the_end:
+            turn(*last, judge=True)
         bind_symbols(n.type, result, known, what="result", given=False)
         return result
 
@@ -125,9 +178,12 @@ class _Walk:
         values: Sequence[Any],
         sizes: dict[str, int],
         where: tuple[str, ...],
+        judge: bool,
     ) -> tuple[Any, ...]:
         run = StepRun(self.compiled, program, values, sizes)
         for step, operands, results, before in run:
+            if not judge:
+                continue
             if is_control(step):
                 self.control(step, operands, results, before, where)
                 continue
@@ -142,6 +198,10 @@ class _Walk:
                 finding = Finding(found.level, found.culprit, found.nodes, detail)
                 raise _Found((finding, (piece_of(step), list(operands))))
         return run.outputs()
+
+
+def _place_of(n: Node) -> str:
+    return n.loc.path if n.loc is not None and n.loc.path else n.op.name
 
 
 def _within(where: Sequence[str]) -> str:
