@@ -41,10 +41,10 @@ WAYS = [
 
 
 @pytest.mark.parametrize("columns", [1, 4, 16, 28, 32])
-@pytest.mark.parametrize("name", ["i8", "u8"])
-def test_dot4(name: str, columns: int) -> None:
-    program = product_program(name, 3, columns, 4, "i32", "i8")
-    x, z = interesting(name, 12), interesting("i8", 4 * columns)
+@pytest.mark.parametrize(("name", "right"), [("i8", "i8"), ("u8", "i8"), ("i8", "u8")])
+def test_dot4(name: str, right: str, columns: int) -> None:
+    program = product_program(name, 3, columns, 4, "i32", right)
+    x, z = interesting(name, 12), interesting(right, 4 * columns)
     check(program, [x, z, interesting("i32", 3 * columns)], targets=WAYS)
 
 
@@ -56,8 +56,9 @@ def test_dot4_of_the_largest_products_does_not_saturate() -> None:
 
 
 @pytest.mark.skipif(not host_target().has("avx512vnni"), reason="needs AVX-512 VNNI")
-def test_dot4_is_one_instruction() -> None:
-    program = product_program("u8", 2, 32, 4, "i32", "i8")
+@pytest.mark.parametrize(("name", "right"), [("u8", "i8"), ("i8", "u8")])
+def test_dot4_is_one_instruction(name: str, right: str) -> None:
+    program = product_program(name, 2, 32, 4, "i32", right)
     assert assembly(emit(program, host_target()), host_target()).count("vpdpbusd") == 4
 
 

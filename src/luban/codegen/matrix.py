@@ -1,8 +1,9 @@
 """Dot4 and DotPair: small products, with the instructions that hardware has for them.
 
-Dot4 is `vpdpbusd` (u8 times i8) with VNNI, `sdot` (i8 times i8) on Arm, two `pmaddwd` of widened
-pairs on other x86, and widened products elsewhere. Where the instruction has the wrong sign for a,
-128 is added to or taken from a, and 128 times the sum of b put right afterwards. DotPair is
+Dot4 is `vpdpbusd` (u8 times i8, in either order) with VNNI, `sdot` (i8 times i8) on Arm, two
+`pmaddwd` of widened pairs on other x86, and widened products elsewhere. Where the instruction has
+the wrong sign for a, 128 is added to or taken from a, and 128 times the sum of b put right
+afterwards. DotPair is
 `vdpbf16ps` with AVX-512 BF16, which takes subnormal numbers for zero as `DotPair` allows, and two
 f32 steps elsewhere.
 """
@@ -32,11 +33,11 @@ def emit_dot4(_op: Dot4, f: Emitter, operation: Operation) -> Sequence[RegisterT
     total = f.tile_in(acc, f.lanes(operation.result))
     elements = lanes_of(f.tile(b))
     rows = rechunk(f.w, f.tile(a), 4).parts
-    signed = a.type.dtype.kind == "int"
+    signs = (a.type.dtype.kind == "int", b.type.dtype.kind == "int")
     steps = []
     for start, size in total.chunks:
         panel = gather_lanes(f.w, elements[4 * start : 4 * (start + size)])
-        steps.append(_step(f, size, signed, panel))
+        steps.append(_step(f, size, signs, panel))
     parts = [
         step(part, rows[row])
         for row in range(total.rows)
@@ -45,17 +46,22 @@ def emit_dot4(_op: Dot4, f: Emitter, operation: Operation) -> Sequence[RegisterT
     return f.result(operation, parts)
 
 
-def _step(f: Emitter, size: int, signed: bool, panel: Value) -> Step:
-    """The best way for this target; what depends on the panel alone is written here, once."""
+def _step(f: Emitter, size: int, signs: tuple[bool, bool], panel: Value) -> Step:
+    """The best way for this target; what depends on the panel alone is written here, once.
+
+    signs   whether a has a sign, whether b has
+    """
+    signed, panel_signed = signs
     if _has_vnni(f, size):
-        return _instruction(
-            f, panel, f"x86.avx512.vpdpbusd.{32 * size}", signed, wants_signed=False
-        )
-    if size == 4 and f.target.has("dotprod"):
+        name = f"x86.avx512.vpdpbusd.{32 * size}"
+        if not panel_signed:
+            return _turned(f, panel, name)
+        return _instruction(f, panel, name, signed, wants_signed=False)
+    if size == 4 and f.target.has("dotprod") and panel_signed:
         return _instruction(f, panel, "aarch64.neon.sdot.v4i32.v16i8", signed, wants_signed=True)
     if size in _PAIR_PRODUCTS and f.target.has(_PAIR_PRODUCTS[size][0]):
-        return _pair_products(f, panel, _PAIR_PRODUCTS[size][1], signed)
-    return _widened(f, panel, signed)
+        return _pair_products(f, panel, _PAIR_PRODUCTS[size][1], signs)
+    return _widened(f, panel, signs)
 
 
 def _has_vnni(f: Emitter, size: int) -> bool:
@@ -68,6 +74,16 @@ def _has_vnni(f: Emitter, size: int) -> bool:
 def _repeated(f: Emitter, a: Value, size: int) -> Value:
     """The four bytes of a row, `size` times."""
     return f.w.bitcast(f.w.splat(f.w.bitcast(a, "i32", 0), size), "i8", 4 * size)
+
+
+def _turned(f: Emitter, panel: Value, name: str) -> Step:
+    """The panel without a sign in the place of the row, which has one."""
+    size = panel.lanes // 4
+
+    def step(acc: Value, a: Value) -> Value:
+        return f.w.call(f"llvm.{name}", "i32", size, acc, panel, _repeated(f, a, size))
+
+    return step
 
 
 def _instruction(f: Emitter, panel: Value, name: str, signed: bool, wants_signed: bool) -> Step:
@@ -101,7 +117,11 @@ _PAIR_PRODUCTS = {
 }
 
 
-def _pair_products(f: Emitter, panel: Value, name: str, signed: bool) -> Step:
+def _extension(signed: bool) -> str:
+    return "sext" if signed else "zext"
+
+
+def _pair_products(f: Emitter, panel: Value, name: str, signs: tuple[bool, bool]) -> Step:
     """Bytes 0, 1 and bytes 2, 3 of each four as i16 pairs; their products cannot overflow i32."""
     w = f.w
     size = panel.lanes // 4
@@ -111,11 +131,11 @@ def _pair_products(f: Emitter, panel: Value, name: str, signed: bool) -> Step:
         lanes = [4 * i + first + j for i in range(count) for j in (0, 1)]
         return w.convert(opcode, w.shuffle(source, None, lanes), "i16")
 
-    panels = [pairs(panel, first, "sext") for first in (0, 2)]
+    panels = [pairs(panel, first, _extension(signs[1])) for first in (0, 2)]
 
     def step(acc: Value, a: Value) -> Value:
         for first, half in zip((0, 2), panels, strict=True):
-            pair = w.bitcast(pairs(a, first, "sext" if signed else "zext"), "i32", 0)
+            pair = w.bitcast(pairs(a, first, _extension(signs[0])), "i32", 0)
             repeated = w.bitcast(w.splat(pair, size), "i16", 2 * size)
             acc = w.binary("add", acc, w.call(name, "i32", size, repeated, half))
         return acc
@@ -123,14 +143,14 @@ def _pair_products(f: Emitter, panel: Value, name: str, signed: bool) -> Step:
     return step
 
 
-def _widened(f: Emitter, panel: Value, signed: bool) -> Step:
+def _widened(f: Emitter, panel: Value, signs: tuple[bool, bool]) -> Step:
     """Products in i32, and four lanes added up into one."""
     w = f.w
     size = panel.lanes // 4
-    wide_panel = w.convert("sext", panel, "i32")
+    wide_panel = w.convert(_extension(signs[1]), panel, "i32")
 
     def step(acc: Value, a: Value) -> Value:
-        wide_a = w.convert("sext" if signed else "zext", _repeated(f, a, size), "i32")
+        wide_a = w.convert(_extension(signs[0]), _repeated(f, a, size), "i32")
         products = w.binary("mul", wide_a, wide_panel)
         for j in range(4):
             picked = gather_lanes(w, [(products, 4 * i + j) for i in range(size)])

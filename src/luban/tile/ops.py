@@ -478,14 +478,16 @@ class Reduce(TileOp):
 class Dot4(TileOp):
     """acc[m, n] + sum over j < 4 of a[m, j] * b[4 n + j], exact products, i32 that wraps.
 
-    acc  tile<MxNxi32>;  a  tile<Mx4xi8> or tile<Mx4xu8>;  b  tile<4Nxi8>: four neighbours of one
-         lane's k together.
+    acc  tile<MxNxi32>;  a  tile<Mx4xi8> or tile<Mx4xu8>;  b  tile<4Nxi8>, or tile<4Nxu8> if a is
+         i8: four neighbours of one lane's k together.
     """
 
     name: ClassVar[str] = "dot4"
 
     def _infer(self, *types: TileType) -> tuple[TileType, ...]:
-        return _infer_dot(self, types, DTYPES["i32"], 4, ("i8", "u8"), ("i8",))
+        signed = len(types) == 3 and str(types[1].elem) == "i8"
+        right = ("i8", "u8") if signed else ("i8",)
+        return _infer_dot(self, types, DTYPES["i32"], 4, ("i8", "u8"), right)
 
 
 @dataclass(frozen=True, slots=True)
