@@ -153,8 +153,15 @@ def _plain(body: Graph) -> Nest:
 def _stage(trace: Trace, node: Node, kept: Index) -> tuple[Ref, Callable[[Index], Ref]]:
     result = trace.ref("stage", node.tensor.dtype, value=node)
 
+    def moving(place: Linear) -> Linear:
+        """Without axes of one place: they are 0 whether or not the index names them."""
+        axes = tuple((axis, c) for axis, c in place.axes if trace.sizes[axis] != 1)
+        return Linear(place.constant, axes, place.values)
+
+    computed = tuple(map(moving, kept))
+
     def at(index: Index) -> Ref:
-        if index != kept:
+        if tuple(map(moving, index)) != computed:
             raise Declined(f"{node.op.name} is used at another place than it is computed")
         return result
 
