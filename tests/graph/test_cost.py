@@ -9,6 +9,7 @@ from luban.core.types import tensor
 from luban.graph import build
 from luban.graph.cost import COSTS, bytes_moved, cost_of, product_terms
 from luban.graph.ops import PRIMITIVES
+from luban.graph.ops.coded import PanelCodedDot
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.fusion import Fusion
 from luban.graph.ops.packed import PanelConvolution, PanelDot
@@ -56,6 +57,16 @@ def test_products_in_groups_are_of_their_own_kind(
         PanelConvolution((3, 3), (1, 1), (1, 1), 40, dtype(result), group), image, filters
     )
     assert product_terms(convolved) == 72
+
+
+@pytest.mark.parametrize("digits", [1, 4])
+def test_digits_multiply_products_of_bytes(digits: int) -> None:
+    rows = (tensor("i8", 6, digits, 64), tensor("f32", 6, 2), tensor("i32", 6, digits, 2))
+    given = (*rows, tensor("u8", 3, 8, 16, 4), tensor("f32", 3, 2, 16))
+    parameters = [build.parameter(f"p{i}", each) for i, each in enumerate(given)]
+    cost = cost_of(node(PanelCodedDot(4, 32, 40, F32), *parameters))
+    assert cost.operations == {"i8": digits * 2 * 6 * 40 * 64}
+    assert cost.definition == 2 * 6 * 40 * 64
 
 
 @pytest.mark.parametrize(("tile", "low", "high"), [(2, 1.5, 2.25), (4, 2.0, 4.0)])

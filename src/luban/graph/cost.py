@@ -15,6 +15,7 @@ from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.errors import InternalError
 from luban.core.types import TensorType, TupleType, Type
+from luban.graph.ops.coded import CodedDot, PanelCodedDot, coded_depth
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.control import If, Loop, Scan
 from luban.graph.ops.data import Constant, DimensionSize, HostCall, Iota, Nonzero, RandomBits
@@ -146,6 +147,8 @@ def product_terms(n: Node) -> DimLike:
             return dims.num_elements(shape[axis] for axis in axes)
         case PanelDot() | PanelConvolution():
             return panel_depth(n)
+        case CodedDot() | PanelCodedDot():
+            return coded_depth(n)
         case WinogradConvolution():
             return n.operands[0].tensor.shape[-1] * TAPS**2
         case Convolution(layout="channels_first"):
@@ -158,6 +161,15 @@ def product_terms(n: Node) -> DimLike:
 def _product(n: Node) -> Cost:
     kind = _BY_GROUP.get(getattr(n.op, "group", 1), "f32")
     return _operations(2 * n.tensor.num_elements * product_terms(n), kind)
+
+
+def _coded(n: Node) -> Cost:
+    """One product of bytes for each digit, or one of f32."""
+    digits = n.operands[0].tensor.shape[-2] if isinstance(n.op, PanelCodedDot) else 1
+    total = 2 * n.tensor.num_elements * coded_depth(n)
+    if n.operands[0].tensor.dtype.is_float:
+        return _operations(total)
+    return Cost({_BY_GROUP[4]: total * digits}, total - total * digits)
 
 
 def _winograd(n: Node) -> Cost:
@@ -234,6 +246,7 @@ COSTS: dict[type[Op], Callable[[Node], Cost]] = {
     **dict.fromkeys((Sort, TopK), _sorted),
     **dict.fromkeys((DotGeneral, Convolution, PanelDot, PanelConvolution), _product),
     **dict.fromkeys((Fusion, Once), _body),
+    **dict.fromkeys((CodedDot, PanelCodedDot), _coded),
     WinogradConvolution: _winograd,
     ReduceWindow: _window,
     Scatter: _scatter,

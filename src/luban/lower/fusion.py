@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from luban.core.registers import Registers
+from luban.graph.ops.coded import PanelCodedDot
 from luban.graph.ops.contract import Convolution
 from luban.graph.ops.packed import PanelConvolution, PanelDot
 from luban.graph.ops.reduce import Cumulative, ReduceWindow, Sort, TopK
@@ -15,6 +16,7 @@ from luban.graph.ops.winograd import WinogradConvolution
 from luban.ir.node import Graph, Op
 from luban.lower.attention import lower_attention
 from luban.lower.attention_plan import holds_attention
+from luban.lower.coded import lower_panel_coded_dot
 from luban.lower.concatenate import lower_concatenate
 from luban.lower.cumulative import lower_cumulative
 from luban.lower.emit import lower_nest
@@ -33,6 +35,7 @@ TEMPLATES: dict[type[Op], Callable[[str, Graph, Registers], Kernel]] = {
     PanelDot: lower_panel_product,
     PanelConvolution: lower_panel_product,
     WinogradConvolution: lower_winograd,
+    PanelCodedDot: lower_panel_coded_dot,
     Convolution: lower_window,
     ReduceWindow: lower_window,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from luban.core.dims import Shape
 from luban.core.types import TensorType
+from luban.graph.ops.coded import PanelCodedDot
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.data import Constant, DimensionSize, Iota, RandomBits
 from luban.graph.ops.elementwise import Bitcast, Cast, ElementwiseOp, Select
@@ -57,7 +58,7 @@ VIEWS = (
     PackPanels,
 )
 ELEMENTWISE = (ElementwiseOp, Select, Cast, Bitcast, RandomBits)
-PANELLED = (PanelDot, PanelConvolution, WinogradConvolution)
+PANELLED = (PanelDot, PanelConvolution, WinogradConvolution, PanelCodedDot)
 CONTRACTIONS = (DotGeneral, Convolution, ReduceWindow, *PANELLED)
 KERNEL_OPS = (*VIEWS, *ELEMENTWISE, *CONTRACTIONS, Reduce, ArgReduce, Cumulative, Iota, Scatter)
 SOLITARY = (Sort, TopK)  # a kernel of their own, with nothing fused

@@ -13,11 +13,13 @@ from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.registers import Registers
 from luban.graph import build
+from luban.graph.ops.coded import CodedDot
 from luban.graph.ops.contract import DotGeneral
 from luban.graph.ops.data import Constant
 from luban.graph.ops.packed import PackPanels, PanelDot, product_in_words
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 from luban.passes.channels_last import channels_last
+from luban.passes.codes import coded_in_panels
 from luban.passes.decision import Decision
 from luban.passes.panels import has_panels
 from luban.passes.quads import GROUP, Factors, byte_factors, takes_quads
@@ -33,6 +35,9 @@ def choose_layouts(graph: Graph, registers: Registers) -> tuple[Graph, list[Deci
     constant = _constants(graph.nodes())
 
     def change(old: Node, operands: tuple[Node, ...]) -> Node:
+        if isinstance(old.op, CodedDot):
+            decisions.append(Decision(old, True, "codes in panels, rows as integers"))
+            return coded_in_panels(rebuilt(old, operands), registers)
         if not isinstance(old.op, DotGeneral):
             return rebuilt(old, operands)
         why_not = _keeps(old, old.op, constant)

@@ -9,6 +9,7 @@ from luban.core.dtypes import DTYPES
 from luban.core.errors import DTypeError, LubanError, OptionError, ShapeError
 from luban.core.types import SequenceType, Type, tensor
 from luban.graph import build
+from luban.graph.ops.coded import CodedDot, PanelCodedDot
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.control import If, Loop, Scan
 from luban.graph.ops.data import Constant, HostCall, Iota, Nonzero, RandomBits
@@ -129,6 +130,34 @@ TYPES: list[tuple[Op, tuple[Type, ...], str]] = [
         WinogradConvolution(4, (1, 1), (1, 0), 40, F32),
         (f(1, 8, "w", 9), f(36, 3, 9, 16)),
         "f32[1,8,max(0,w-1),40]",
+    ),
+    (
+        CodedDot(4, 32, F32),
+        (f(2, "n", 50), tensor("u8", 40, 2, 16), f(40, 2)),
+        "f32[2,n,40]",
+    ),
+    (
+        CodedDot(8, 32, F32, True),
+        (
+            tensor("i8", "n", 64),
+            tensor("u8", 40, 2, 32),
+            tensor("f16", 40, 2),
+            tensor("u8", 40, 2),
+            f("n", 2),
+        ),
+        "f32[n,40]",
+    ),
+    (
+        PanelCodedDot(4, 32, 40, F32, True),
+        (
+            tensor("i8", "n", 3, 64),
+            f("n", 2),
+            tensor("i32", "n", 3, 2),
+            tensor("u8", 3, 8, 16, 4),
+            f(3, 2, 16),
+            tensor("u8", 3, 2, 16),
+        ),
+        "f32[n,40]",
     ),
     (If(BRANCH, BRANCH, (f("n"),)), (tensor("bool"), f("m")), "(f32[n])"),
     (Loop(BODY, 1, (f("n"), f("t", "n"))), (i64(), tensor("bool"), f("n")), "(f32[n], f32[t,n])"),

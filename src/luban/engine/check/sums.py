@@ -13,6 +13,7 @@ from luban.core import dims
 from luban.core.errors import LubanError
 from luban.graph import build
 from luban.graph.evaluate import evaluate_node
+from luban.graph.ops.coded import CodedDot, PanelCodedDot, coded_depth
 from luban.graph.ops.contract import Convolution, DotGeneral
 from luban.graph.ops.control import sub_graphs
 from luban.graph.ops.fusion import Fusion
@@ -41,6 +42,8 @@ def length(n: Node, sizes: dict[str, int]) -> int:
                 return prod(dims.evaluate(s, sizes) for s in n.operands[1].tensor.shape[:-1])
             case PanelDot() | PanelConvolution():
                 return dims.evaluate(panel_depth(n), sizes)
+            case CodedDot() | PanelCodedDot():
+                return dims.evaluate(coded_depth(n), sizes)
             case WinogradConvolution():  # at each pair of points
                 return dims.evaluate(n.operands[1].tensor.shape[-2], sizes)
             case Reduce(kind="sum"):

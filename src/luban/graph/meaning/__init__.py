@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from luban.graph.meaning import (
+    coded,
     contract,
     control,
     data,
@@ -24,6 +25,7 @@ MEANING: dict[type[Op], Meaning] = {
     **contract.MEANING,
     **packed.MEANING,
     **winograd.MEANING,
+    **coded.MEANING,
     **control.MEANING,
     **data.MEANING,
 }

@@ -7,6 +7,7 @@ import.
 from __future__ import annotations
 
 from luban.graph.ops import (
+    coded,
     contract,
     control,
     data,
@@ -24,8 +25,8 @@ __all__ = ["PRIMITIVES"]
 
 def _table() -> dict[str, type[Op]]:
     table: dict[str, type[Op]] = {}
-    modules = (elementwise, structure, reduce, contract, packed, winograd, control, data, fusion)
-    for module in modules:
+    products = (contract, packed, winograd, coded)
+    for module in (elementwise, structure, reduce, *products, control, data, fusion):
         for op in module.OPS:
             if op.name in table:
                 raise TypeError(f"two primitives are called {op.name}")

@@ -13,6 +13,7 @@ from onnx import helper
 from luban.core.errors import ModelError, UnsupportedError
 from luban.frontend.onnx import import_model
 from luban.graph.evaluate import evaluate
+from luban.graph.ops.coded import CodedDot
 from tests.frontend.onnx.ops.comparison import SYMBOLIC, Array, model, run, run_elsewhere
 
 RNG = np.random.default_rng(7)
@@ -337,6 +338,37 @@ def test_matmul_nbits_with_a_large_block() -> None:
     given = [np.ones((1, 2048), np.float32), packed(codes), np.full(16, 0.5, np.float32), zeros]
     options: dict[str, Any] = {"K": 2048, "N": 4, "bits": 4, "block_size": 512}
     assert_agree("MatMulNBits", given, constants=[1, 2, 3], **options)
+
+
+def nbits(bits: int, rows: int, depth: int, block: int) -> tuple[list[Any], dict[str, Any]]:
+    """Packed weights and scales of a product, and its attributes."""
+    count = -(-depth // block)
+    weights = u8(rows, count, block * bits // 8)
+    options: dict[str, Any] = {"K": depth, "N": rows, "bits": bits, "block_size": block}
+    return [weights, np.abs(f32(rows * count)) / 8 + 0.1], options
+
+
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (8, 32)])
+def test_matmul_nbits_with_rows_rounded_to_8_bits(bits: int, block: int) -> None:
+    """Where the model allows it: the same rounding as ONNX Runtime's, then exact integers."""
+    weights, options = nbits(bits, 6, 256, block)
+    options["accuracy_level"] = 4
+    assert_agree("MatMulNBits", [f32(3, 256), *weights], constants=[1, 2], **options)
+
+
+def test_matmul_nbits_with_a_bias_keeps_its_codes() -> None:
+    weights, options = nbits(4, 40, 64, 32)
+    given = [f32(3, 64), *weights, None, None, f32(40)]
+    assert_agree("MatMulNBits", given, constants=[1, 2, 5], **options)
+    built = model("MatMulNBits", given, known=[1, 2, 5], domain="com.microsoft", **options)
+    assert any(isinstance(n.op, CodedDot) for n in import_model(built).graph.nodes())
+
+
+def test_matmul_nbits_with_columns_in_another_order_is_unpacked() -> None:
+    weights, options = nbits(4, 6, 64, 32)
+    order = RNG.permutation(np.repeat([0, 1], 32)).astype(np.int32)
+    given = [f32(3, 64), *weights, None, order]
+    assert_agree("MatMulNBits", given, constants=[1, 2, 4], **options)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])

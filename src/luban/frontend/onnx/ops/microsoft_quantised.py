@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from luban.core import dims
 from luban.core.dtypes import DTYPES, DType
 from luban.frontend.onnx.ops.microsoft import MICROSOFT
 from luban.frontend.onnx.ops.quantisation import dynamically_quantized, integer_matmul, is_zero
@@ -237,66 +236,6 @@ def dynamic_quantize_matmul(
     """A quantised by its range, the integer product with B, times both scales, plus a bias."""
     quantised, scale, zero = dynamically_quantized(a)
     return integer_product(ctx, quantised, b, scale, b_scale, zero, b_zero, bias)
-
-
-@op("MatMulNBits", domain=MICROSOFT)
-def matmul_nbits(
-    ctx: NodeContext,
-    a: Node,
-    packed: Node,
-    scales: Node,
-    zeros: Node | None = None,
-    groups: Node | None = None,
-    bias: Node | None = None,
-) -> Node:
-    """A times the transpose of weights [N, K] of 2, 4 or 8 bits with a scale for each block."""
-    depth, rows = ctx.int("K"), ctx.int("N")
-    bits, block = ctx.int("bits", 4), ctx.int("block_size")
-    if bits not in (2, 4, 8):
-        raise ctx.unsupported(f"bits={bits}", "2, 4 or 8 bits")
-    count = -(-depth // block)
-    element = a.tensor.dtype
-    codes = build.reshape(_unpacked(packed, bits), (rows, count, block))
-    scale = build.reshape(scales, (rows, count, 1))
-    zero = _block_zeros(zeros, bits, rows, count)
-    whole = build.cast(codes, "f32")
-    if groups is not None:
-        # Act-order: column k belongs to block groups[k].
-        whole = build.slice_axis(build.reshape(whole, (rows, count * block)), 1, 0, depth)
-        scale, zero = (
-            build.take(build.reshape(x, (rows, count)), groups, 1) if x.tensor.rank else x
-            for x in (scale, zero)
-        )
-    weights = build.multiply(build.subtract(whole, zero), build.cast(scale, "f32"))
-    if groups is None:
-        weights = build.slice_axis(build.reshape(weights, (rows, count * block)), 1, 0, depth)
-    product = build.dot_general(a, build.cast(weights, element), ([a.tensor.rank - 1], [1]))
-    return product if bias is None else build.add(product, bias)
-
-
-def _unpacked(packed: Node, bits: int) -> Node:
-    """u8 codes along the last axis, lowest bits first."""
-    if bits == 8:
-        return packed
-    *lead, width = packed.tensor.shape
-    each = 8 // bits
-    pieces = [
-        build.bitwise_and(build.shift_right(packed, bits * i), (1 << bits) - 1) for i in range(each)
-    ]
-    rank = packed.tensor.rank
-    joined = build.concatenate([build.expand_dims(p, [rank]) for p in pieces], rank)
-    return build.reshape(joined, (*lead, width * each))
-
-
-def _block_zeros(zeros: Node | None, bits: int, rows: int, count: int) -> Node:
-    """The zero point of each block, f32[rows, count, 1]; without any the middle code."""
-    if zeros is None:
-        return build.constant(1 << (bits - 1), "f32")
-    if zeros.tensor.dtype.is_float:
-        return build.reshape(build.cast(zeros, "f32"), (rows, count, 1))
-    flat = build.reshape(zeros, (rows, dims.floor_div(zeros.tensor.num_elements, rows)))
-    codes = build.slice_axis(_unpacked(flat, bits), 1, 0, count)
-    return build.reshape(build.cast(codes, "f32"), (rows, count, 1))
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT)
