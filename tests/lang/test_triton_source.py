@@ -51,6 +51,7 @@ def numbers(*shape: int) -> Array:
 def test_the_text_of_a_small_kernel() -> None:
     x = numbers(64)
     text = again(kernels.add_kernel, 1, x, x.copy(), x.copy(), 60, BLOCK=64)
+    assert kernels.add_kernel.triton_source(x, x.copy(), x.copy(), 60, BLOCK=64) == text
     assert text.startswith("import triton\nimport triton.language as tl\n")
     assert "@triton.jit\ndef add_kernel(x_ptr, y_ptr, out_ptr, n):" in text
     assert "tl.store(out_ptr + " in text
@@ -59,7 +60,9 @@ def test_the_text_of_a_small_kernel() -> None:
 @pytest.mark.parametrize(
     "launch",
     [
-        lambda: again(kernels.softmax_kernel, 3, numbers(3, 50), numbers(3, 50), 50, 50, 50, BLOCK=64),
+        lambda: again(
+            kernels.softmax_kernel, 3, numbers(3, 50), numbers(3, 50), 50, 50, 50, BLOCK=64
+        ),
         lambda: again(
             kernels.matmul_kernel, 4, numbers(30, 20), numbers(20, 30), numbers(30, 30),
             30, 30, 20, 20, 1, 30, 1, 30, 1, BM=16, BN=16, BK=16, GROUP=2, ACT="leaky",

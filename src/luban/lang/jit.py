@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
+from luban.codegen.triton_source import triton_source
 from luban.core.errors import InputError
-from luban.frontend.kernel import KernelSource
+from luban.frontend.kernel import KernelSource, build
 from luban.lang.arguments import specialise
 from luban.lang.launch import Compiled, compile_kernel, evaluate_kernel, wants_checks
 
@@ -111,6 +112,16 @@ class JITFunction:
         call = specialise(self.arg_names, given, self._constexprs, self._general)
         compiled = compile_kernel(self.kernel_source, call)
         return compiled.bound(grid_of(grid, given), call)
+
+    def triton_source(self, *arguments: Any, **keywords: Any) -> str:
+        """The kernel as source text of the Triton language, for these kinds of arguments.
+
+        Constants are written in, calls are inlined, every step has its type. Raises
+        UnsupportedError, with every case, for what the language has no words for.
+        """
+        given = self.kernel_source.bind(arguments, keywords)
+        call = specialise(self.arg_names, given, self._constexprs, self._general)
+        return triton_source(build(self.kernel_source, call.types, call.constants))
 
     def warmup(self, *arguments: Any, grid: Any, **keywords: Any) -> Compiled | None:
         """Compile for these kinds of arguments, without a launch; see `run`."""
