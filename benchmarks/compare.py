@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks import machine, report
 from benchmarks.cases import ModelCase
 from benchmarks.engines import ENGINES
-from benchmarks.harness import QUICK, Plan, Start, cold_and_warm, compare, reference_outputs
+from benchmarks.harness import OURS, QUICK, Plan, Start, cold_and_warm, compare, reference_outputs
 from benchmarks.models import BUILT
 from benchmarks.packages import PACKAGES
 from benchmarks.targets import target_table
@@ -166,7 +166,7 @@ def render(
 ) -> str:
     """The whole report in Markdown."""
     most = max(row.threads for row in rows)
-    peers = [engine for engine in engines if engine != report.OURS]
+    peers = [engine for engine in engines if engine != OURS]
     reached = target_table(rows, peers)
     parts = [
         "# Luban next to its peers",

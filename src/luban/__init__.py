@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from luban.engine.session import SessionOptions as SessionOptions
     from luban.engine.session import get_available_providers as get_available_providers
     from luban.engine.session import get_device as get_device
-    from luban.lang import Config as Config
-    from luban.lang import autotune as autotune
-    from luban.lang import heuristics as heuristics
-    from luban.lang import jit as jit
+    from luban.lang.autotune import Config as Config
+    from luban.lang.autotune import autotune as autotune
+    from luban.lang.autotune import heuristics as heuristics
+    from luban.lang.jit import jit as jit
 
 __version__ = "0.1.0"
 
