@@ -18,6 +18,7 @@ from luban.ir.node import Graph, Node
 from luban.native.compile import assembly, count_spills
 from luban.native.target import named_target
 from luban.tile.memory_ops import Prefetch
+from luban.tile.ops import Fma
 from tests.lower.tiles import AVX2, AVX512, NEON, kernels, notes, run_tiles
 from tests.programs import inputs_for, p
 
@@ -53,7 +54,7 @@ def check(
 
 
 @TILES
-@pytest.mark.parametrize("columns", [1, 2, 15, 16, 33, 64, 100])
+@pytest.mark.parametrize("columns", [1, 2, 8, 15, 16, 21, 24, 33, 40, 64, 72, 100])
 def test_column_counts(columns: int, registers: Registers) -> None:
     check(dense(5, 7, columns), {}, registers)
 
@@ -209,3 +210,39 @@ def test_a_far_residual_is_fetched_before_the_sums(rows: int | str, wanted: int)
         for loop in function.operations()
     ]
     assert max(fetches) == wanted
+
+
+@pytest.mark.parametrize(
+    ("columns", "epilogue", "registers", "half"),
+    [
+        (24, "relu", AVX512, True),
+        (21, "relu", AVX512, True),
+        (26, "relu", AVX512, False),
+        (24, "gelu", AVX512, False),  # its sums pass through memory, a whole vector at a time
+        (12, "relu", AVX2, False),
+    ],
+)
+def test_half_a_vector_holds_few_last_columns(
+    columns: int, epilogue: str, registers: Registers, *, half: bool
+) -> None:
+    graph = dense(64, 32, columns, epilogue)
+    shapes = {
+        operation.results[0].type.shape
+        for _, kernel in kernels(graph, registers)
+        for function in kernel.module.functions
+        for operation in function.operations()
+        if isinstance(operation.op, Fma)
+    }
+    lanes = registers.lanes(4)
+    assert (lanes,) in shapes
+    assert ((lanes // 2,) in shapes) is half
+
+
+@pytest.mark.parametrize("columns", [24, 21])
+def test_machine_code_with_half_a_vector_agrees(columns: int) -> None:
+    graph = dense("n", 65, columns, "relu")
+    executor = compile_graph(graph, num_threads=1).executor
+    for rows in (1, 14, 200):
+        inputs = inputs_for(graph, {"n": rows})
+        want = evaluate(graph, inputs, precision="float64")[0]
+        np.testing.assert_allclose(executor.run(inputs)[0], want, rtol=2e-5, atol=2e-4)

@@ -33,6 +33,7 @@ class Columns:
 
     full   True: all are inside; False: some may be outside; None: it depends on the program
     rest   how many are inside where not all are, if that is known
+    last   lanes of the last tile, if it has fewer
     """
 
     axis: int
@@ -42,6 +43,12 @@ class Columns:
     limit: DimLike
     full: bool | None
     rest: int | None = None
+    last: int | None = None
+
+    def lanes_of(self, vector: int) -> int:
+        """Lanes of a tile."""
+        is_last = vector == self.vectors - 1
+        return self.last if is_last and self.last is not None else self.lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Epilogue:
             inside = self._inside(columns, vector, start) if masked else None
             if inside is not None and inside.known is False:
                 continue
-            with self._vector(Lanes(columns.axis, start, columns.lanes, inside), rows):
+            with self._vector(Lanes(columns.axis, start, columns.lanes_of(vector), inside), rows):
                 for number, row in enumerate(sums):
                     self._finish(row[vector], rows.place(number))
 
@@ -152,10 +159,10 @@ class Epilogue:
 
     def _inside(self, columns: Columns, vector: int, start: Expr) -> Expr:
         """Which lanes are columns: as numbers where the last panel is known."""
-        b, lanes = self.b, columns.lanes
+        b, lanes = self.b, columns.lanes_of(vector)
         if columns.rest is None:
             return b.arange(lanes) < self.scope.size(columns.limit) - start
-        rest = columns.rest - vector * lanes
+        rest = columns.rest - vector * columns.lanes
         if rest <= 0:
             return b.constant(False, "bool")
         return b.arange(lanes) < min(rest, lanes)

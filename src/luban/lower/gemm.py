@@ -39,6 +39,7 @@ _LEAST_ROWS = 4  # of a tile that fetches ahead: lower ones have no time to spar
 # Steps of the innermost loop in one go. More would make the scheduler hoist and spill; fewer spill
 # too where the sums take nearly all registers, for LLVM then places them badly.
 _UNROLL = 4
+_HALF_BYTES = 32  # of a vector whose second half may be left out
 _UNROLL_SMALL = 2  # for tiles that leave registers free: as fast, and half to compile
 _FREE_REGISTERS = 9
 _ONE = Group(-1, 1)  # an axis that is not there
@@ -185,7 +186,10 @@ class _Writer:
         start = panel * plan.width
 
         def columns(vectors: int, full: bool | None, rest: int | None) -> Columns:
-            return Columns(plan.column_axis, start, lanes, vectors, plan.columns, full, rest)
+            last = self._last_lanes(vectors, rest) if full is False else None
+            if last is not None:
+                full = rest == (vectors - 1) * lanes + last
+            return Columns(plan.column_axis, start, lanes, vectors, plan.columns, full, rest, last)
 
         if not isinstance(plan.columns, int):
             block(columns(self.vectors, None, None))
@@ -205,6 +209,17 @@ class _Writer:
                 with branch.otherwise(), self.scope.inner():
                     block(columns(self.vectors, True, None))
 
+    def _last_lanes(self, vectors: int, rest: int | None) -> int | None:
+        """Lanes of the last vector of sums where half a vector holds the columns that are left.
+
+        Many CPUs take two steps for a vector of 64 bytes, and one for half of it.
+        """
+        half = self.lanes // 2
+        whole = self.epilogue.scratch is not None or self.plan.group != 1
+        if rest is None or whole or half * self.epilogue.accumulator.size_bytes != _HALF_BYTES:
+            return None
+        return half if rest - (vectors - 1) * self.lanes <= half else None
+
     def _block(
         self, starts: tuple[Expr, Expr], line_block: Expr, row_block: Expr, columns: Columns
     ) -> None:
@@ -223,7 +238,7 @@ class _Writer:
                         self.ahead = self._ahead(number + over_rows.index, height)
                         places = tile.rows(scope, plan.line.axis, plan.row.axis)
                         self.epilogue.fetch(height, places, columns)
-                        sums = self._sums(starts, tile, columns.vectors)
+                        sums = self._sums(starts, tile, columns)
                         self.epilogue.store(sums, places, columns)
                         over_rows.yield_()
                 over_lines.yield_()
@@ -271,7 +286,7 @@ class _Writer:
                 start = start + scope.place[axis] * scope.size(coefficient)
         return row_start, start
 
-    def _sums(self, starts: tuple[Expr, Expr], tile: Tile, vectors: int) -> list[list[Expr]]:
+    def _sums(self, starts: tuple[Expr, Expr], tile: Tile, columns: Columns) -> list[list[Expr]]:
         """Products of the tile's rows with the panel, summed in the order of the reduced axes."""
         scope, plan = self.scope, self.plan
         form = offset_of(plan.rows)
@@ -282,9 +297,13 @@ class _Writer:
         if self.wide is not None:
             begins = self.wide.widened(scope, plan.rows, begins)
         wide = self.epilogue.accumulator
-        shape = (self.lanes,) if plan.group == 1 else (1, self.lanes)
-        zero = self.b.full(shape, 0.0 if wide.is_float else 0, wide)
-        carried: Sequence[Expr] = [zero] * (len(begins) * vectors)
+        vectors = columns.vectors
+        ones = () if plan.group == 1 else (1,)
+        zeros = [
+            self.b.full((*ones, columns.lanes_of(v)), 0.0 if wide.is_float else 0, wide)
+            for v in range(vectors)
+        ]
+        carried: Sequence[Expr] = zeros * len(begins)
         flat = self._reduce(begins, starts[1], carried, plan.reduced)
         if plan.group != 1:
             flat = [self.b.reshape(total, (self.lanes,)) for total in flat]
@@ -340,7 +359,10 @@ class _Writer:
                 for r, left in enumerate(lefts)
                 for v, right in enumerate(groups)
             ]
-        right = [b.cast(b.load(panels, panel + v * lanes, (lanes,)), wide) for v in range(vectors)]
+        right = [
+            b.cast(b.load(panels, panel + v * lanes, carried[v].shape), wide)
+            for v in range(vectors)
+        ]
         sums = []
         for r, begin in enumerate(begins):
             left = b.cast(b.load(rows, begin), wide)
