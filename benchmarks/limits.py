@@ -6,7 +6,8 @@ Imported in a worker process only, as it loads Luban's compiler.
 from benchmarks.cases import Feeds
 from luban.engine.hardware import known_hardware
 from luban.engine.model import load
-from luban.profiler.roofline import judged, timed_calls
+from luban.engine.timed_calls import timed_calls
+from luban.profiler.roofline import judged
 
 
 def least_seconds(path: str, feeds: Feeds, threads: int) -> float:

@@ -203,6 +203,19 @@ def test_a_compile_explains_itself_alike_each_time(capsys: pytest.CaptureFixture
     assert document(capsys, "explain", MLP) == first
 
 
+def test_explain_measures_what_it_predicts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("luban.engine.hardware._MOST_TURNS", 1)
+    monkeypatch.setattr("luban.engine.kernel_times._TIMING_S", 0.01)
+    assert "this machine is not measured yet" in text(capsys, "explain", MLP)
+    shown = text(capsys, "explain", MLP, "--measure", "--threads", "1")
+    assert "predicted us" in shown
+    assert "predicted and measured times rank alike to" in shown
+    found = document(capsys, "explain", MLP, "--threads", "1")
+    assert all(kernel["predicted_s"] > 0 and kernel["bound"] for kernel in found["kernels"])
+
+
 def test_bench_times_luban_alone(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "bench", MLP, "--rounds", "2", "--turn", "0.02", "--threads", "1")
     (ours,) = found["engines"]

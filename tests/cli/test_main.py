@@ -25,7 +25,7 @@ INPUTS = {"inputs", "size", "seed"}
 FLAGS = {
     "run": COMPILE | INPUTS | {"output", "values"},
     "inspect": {"model"},
-    "explain": COMPILE | {"size", "declined"},
+    "explain": COMPILE | {"size", "declined", "measure"},
     "bench": COMPILE | INPUTS | {"vs", "rounds", "turn", "roofline", "html", "top"},
     "run-kernels": {"script", "arguments", "device_map", "check", "shadow"},
     "doctor": {"measure"},

@@ -12,9 +12,10 @@ from luban.core.hardware import Hardware, Level, Limits
 from luban.engine.compile import Compiled, compile_graph
 from luban.engine.executor import CallTimes
 from luban.engine.plan import Spent
+from luban.engine.timed_calls import Calls, fastest_possible, timed_calls
 from luban.graph import build as g
 from luban.ir.node import Graph
-from luban.profiler.roofline import Calls, Roofline, fastest_possible, judged, timed_calls
+from luban.profiler.roofline import Roofline, judged
 from tests.engine.test_native_control import search, search_inputs
 from tests.programs import p
 

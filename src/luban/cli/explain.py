@@ -10,7 +10,7 @@ from luban.cli.options import add_compile_options, compiled_model, sizes_of
 from luban.cli.output import bytes_text, emit, heading, progress, table
 
 if TYPE_CHECKING:
-    from luban.engine.explain import Explanation
+    from luban.engine.explain import Explanation, KernelLine
 
 SUMMARY = "print every decision of the compiler with its reason: passes, fusions, kernels, memory"
 
@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--declined", action="store_true", help="print near misses only: what was not done, and why"
     )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="run it on inputs that are made up: times of kernels next to predicted ones",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -33,7 +38,9 @@ def execute(arguments: argparse.Namespace) -> int:
     model = compiled_model(arguments, cache=False)
     with progress():
         assumptions = model.imported.assumptions if model.imported is not None else ()
-        found = explain(model.compiled, sizes_of(arguments.size), assumptions)
+        found = explain(
+            model.compiled, sizes_of(arguments.size), assumptions, measure=arguments.measure
+        )
     emit(found.to_json(), arguments.json, lambda: _text(found, arguments.declined))
     return 0
 
@@ -54,12 +61,20 @@ def _text(found: Explanation, declined_only: bool) -> Iterator[str]:
             kernel.launches,
             kernel.grid,
             bytes_text(kernel.moved_bytes),
+            *_times(kernel),
             kernel.results,
             ", ".join(f"{n} {op}" if n > 1 else op for op, n in kernel.operators.items()),
         ]
         for kernel in found.kernels
     ]
-    yield from table(["kernel", "launches", "programs", "moves", "result", "operators"], rows)
+    times = ["predicted us", "bound by", "measured us", "ratio"]
+    yield from table(
+        ["kernel", "launches", "programs", "moves", *times, "result", "operators"], rows
+    )
+    if all(kernel.predicted_s is None for kernel in found.kernels):
+        yield "nothing is predicted: this machine is not measured yet; run luban doctor --measure"
+    if found.correlation is not None:
+        yield f"predicted and measured times rank alike to {found.correlation:.2f} (1: the same)"
     for kernel in found.kernels:
         for line in kernel.notes:
             yield f"{kernel.name}: {line}"
@@ -69,6 +84,17 @@ def _text(found: Explanation, declined_only: bool) -> Iterator[str]:
     else:
         yield "none: everything runs in kernels"
     yield from _memory(found)
+
+
+def _times(kernel: KernelLine) -> list[str | None]:
+    """Predicted, bound by, measured, and how many times longer that is."""
+    predicted, measured = kernel.predicted_s, kernel.measured_s
+    return [
+        None if predicted is None else f"{predicted * 1e6:.2f}",
+        kernel.bound or None,
+        None if measured is None else f"{measured * 1e6:.2f}",
+        None if predicted is None or measured is None else f"{measured / predicted:.2f}",
+    ]
 
 
 def _decisions(found: Explanation, declined_only: bool) -> Iterator[str]:

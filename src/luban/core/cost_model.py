@@ -7,12 +7,14 @@ are busy side by side, so the busiest of them sets the time; starting a kernel c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from luban.core.hardware import Limits
 
-__all__ = ["Prediction", "Traffic", "Work", "predict"]
+__all__ = ["Prediction", "Traffic", "Work", "predict", "rank_correlation"]
 
 COMPUTE, LAUNCH = "compute", "launch"
 
@@ -81,3 +83,19 @@ def predict(work: Work, limits: Limits) -> Prediction:
     launching = work.launches * limits.launch_s
     bound = LAUNCH if launching > parts[busiest] else busiest
     return Prediction(launching + parts[busiest], bound, {**parts, LAUNCH: launching})
+
+
+def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """Spearman's: 1 if both rank alike, whatever their scale; 1 for less than two.
+
+    It is what a choice between candidates needs of a cost model.
+
+    >>> round(rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 21.0]), 3)
+    1.0
+    >>> round(rank_correlation([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]), 3)
+    -1.0
+    """
+    if len(predicted) < 2:
+        return 1.0
+    one, other = (np.argsort(np.argsort(values)) for values in (predicted, measured))
+    return float(np.corrcoef(one, other)[0, 1])

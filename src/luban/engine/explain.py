@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from luban.core import dims
+from luban.core.cost_model import rank_correlation
 from luban.core.errors import LubanError
 from luban.core.types import TensorType
 from luban.engine.compile import Compiled
 from luban.engine.executor import Executor
+from luban.engine.kernel_times import KernelTimes, kernel_times
+from luban.engine.kernel_work import launches_in
 from luban.engine.pipeline import PASSES, passes_of
 from luban.engine.plan import plan_stage
 from luban.engine.samples import choose_sizes
-from luban.engine.steps import HostStep, Launch, Program, Value, bodies_of
+from luban.engine.steps import HostStep, Launch, LinkedKernel, Program, Value
 from luban.graph.ops.fusion import Fusion
 from luban.ir.node import GetItem, Node, Parameter
 from luban.runtime.arena import Arena
@@ -38,7 +42,12 @@ class PassLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """One kernel. moved_bytes: operands and results of one launch, None if a size is not known."""
+    """One kernel.
+
+    moved_bytes   operands and results of one launch, None if a size is not known
+    predicted_s   one run by the cost model, None unless this machine and the sizes are known
+    measured_s    one run, None unless it was asked for and the kernel ran
+    """
 
     name: str
     launches: int
@@ -49,6 +58,9 @@ class KernelLine:
     moved_bytes: int | None
     notes: tuple[str, ...]
     places: tuple[str, ...]
+    predicted_s: float | None = None
+    bound: str = ""
+    measured_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,7 @@ class Explanation:
     constant_bytes: int
     prepared_bytes: int  # computed once, at load
     assumptions: tuple[str, ...] = ()  # what runs must keep to: they fail otherwise
+    correlation: float | None = None  # of the ranks of predicted and measured times
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain data."""
@@ -89,10 +102,15 @@ def explain(
     compiled: Compiled,
     sizes: Mapping[str, int] | None = None,
     assumptions: Sequence[str] = (),
+    *,
+    measure: bool = False,
 ) -> Explanation:
     """Explain a compiled model, with bytes for certain sizes of its symbols (see choose_sizes).
 
     assumptions  those of the front end, which the compiler does not know
+    measure      time the kernels too, on inputs that are made up (see sample_inputs)
+
+    Raises UnsupportedError if inputs cannot be made up.
     """
     executor = compiled.executor
     program = executor.program
@@ -112,6 +130,8 @@ def explain(
         for report in compiled.reports
     )
     programs = list(compiled.programs.values())
+    times = kernel_times(compiled, chosen, measure=measure)
+    kernels = tuple(_kernels(compiled, programs, chosen, times))
     constants = {id(v.constant): v for p in programs for v in p.values if v.constant is not None}
     return Explanation(
         program.name,
@@ -120,14 +140,21 @@ def explain(
         compiled.numerics,
         tuple(each.name for each in passes_of(compiled.numerics) if each.name not in ran),
         passes,
-        tuple(_kernels(compiled, programs, chosen)),
+        kernels,
         tuple(_host_steps(programs)),
         chosen,
         tuple(_memory(executor, chosen)),
         sum(_constant_bytes(v) for v in constants.values() if v.origin == "constant"),
         sum(_constant_bytes(v) for v in constants.values() if v.origin == "once"),
         tuple(assumptions),
+        _correlation(kernels) if measure else None,
     )
+
+
+def _correlation(kernels: Sequence[KernelLine]) -> float | None:
+    known = [(k.predicted_s, k.measured_s) for k in kernels]
+    pairs = [(p, m) for p, m in known if p is not None and m is not None]
+    return rank_correlation([p for p, _ in pairs], [m for _, m in pairs]) if pairs else None
 
 
 def _told(n: Node) -> str:
@@ -140,20 +167,15 @@ def _constant_bytes(value: Value) -> int:
     return 0 if value.constant is None else value.constant.nbytes
 
 
-def _launches(program: Program) -> Iterator[Launch]:
-    for step in program.steps:
-        if isinstance(step, Launch):
-            yield step
-        for body in bodies_of(step):
-            yield from _launches(body)
-
-
 def _kernels(
-    compiled: Compiled, programs: list[Program], sizes: Mapping[str, int]
+    compiled: Compiled,
+    programs: list[Program],
+    sizes: Mapping[str, int],
+    times: Mapping[LinkedKernel, KernelTimes],
 ) -> Iterator[KernelLine]:
     groups: dict[tuple[str, str], list[Launch]] = {}
     for program in programs:
-        for step in _launches(program):
+        for step in launches_in(program):
             results = ", ".join(str(value.type) for value in step.results)
             groups.setdefault((step.kernel.name, results), []).append(step)
     for (name, results), steps in groups.items():
@@ -161,6 +183,8 @@ def _kernels(
         inside = n.op.body.nodes() if n is not None and isinstance(n.op, Fusion) else []
         lowered = compiled.kernels.lowered.get(n) if n is not None else None
         places = [s.node.loc for s in steps if s.node is not None and s.node.loc is not None]
+        known = times.get(kernel, KernelTimes())
+        measured = [t.measured_s for s in steps if (t := times.get(s.kernel)) and t.measured_s]
         yield KernelLine(
             name,
             len(steps),
@@ -171,6 +195,9 @@ def _kernels(
             _moved_bytes(steps[0], sizes),
             lowered.kernel.notes if lowered is not None else (),
             tuple(dict.fromkeys(loc.path or str(loc) for loc in places)),
+            known.predicted_s,
+            known.bound,
+            median(measured) if measured else None,
         )
 
 

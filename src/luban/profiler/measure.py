@@ -9,8 +9,9 @@ from typing import Any
 from luban.core.hardware import Limits
 from luban.engine.compile import Compiled
 from luban.engine.hardware import Meter, hardware_of, known_hardware
+from luban.engine.timed_calls import timed_calls
 from luban.native.hardware_file import hardware_path, remember_hardware
-from luban.profiler.roofline import Roofline, judged, timed_calls
+from luban.profiler.roofline import Roofline, judged
 
 __all__ = ["measure_roofline"]
 
