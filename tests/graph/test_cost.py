@@ -77,6 +77,9 @@ def test_winograd_does_less_than_it_means(tile: int, low: float, high: float) ->
     cost = cost_of(n)
     assert at(cost.definition, n=3) == 2 * (3 * 16 * 16 * 64) * 9 * 64
     assert low < at(cost.definition, n=3) / at(cost.done, n=3) < high
+    taps = build.parameter("t", tensor("f32", (tile + 2) * 3, 1, 64, 64))
+    half = node(WinogradConvolution(tile, (1, 1), (1, 1), 64, F32, filter_axes=1), x, taps)
+    assert 0 < at(cost_of(half).done, n=3) - at(cost.done, n=3) < 0.05 * at(cost.done, n=3)
 
 
 def test_a_fusion_costs_what_is_in_it_and_moves_its_ends() -> None:

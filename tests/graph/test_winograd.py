@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,29 @@ def test_tiles_mean_the_plain_convolution(
     plain = Convolution(ones, *ends, ones, ones, 1, F64, "channels_last")
     got = apply(WinogradConvolution(tile, *ends, 7, F64), x, apply(PackPanels(4), matrices))
     np.testing.assert_allclose(got, apply(plain, x, filters), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_filters_transformed_along_one_axis_mean_the_same(tile: int) -> None:
+    random = np.random.default_rng(0)
+    x, filters = random.standard_normal((2, 7, 9, 5)), random.standard_normal((3, 3, 5, 7))
+    to_points = np.array(transforms(tile).filters)
+    op = WinogradConvolution(tile, (1, 1), (1, 1), 7, F64)
+    found = []
+    for axes, along in ((2, to_points), (1, np.eye(3))):
+        matrices = np.einsum("iy,jx,yxco->ijco", to_points, along, filters).reshape(-1, 5, 7)
+        some = replace(op, filter_axes=axes)
+        assert some.num_matrices == len(matrices)
+        found.append(apply(some, x, apply(PackPanels(4), matrices)))
+        sizes = apply(replace(some, magnitudes=True), abs(x), apply(PackPanels(4), abs(matrices)))
+        assert (sizes >= abs(found[-1])).all()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10, atol=1e-12)
+
+
+def test_other_numbers_of_axes_are_refused() -> None:
+    op = WinogradConvolution(4, (1, 1), (1, 1), 10, F32, filter_axes=3)
+    with pytest.raises(OptionError, match="transformed along 3 axes, expected 1 or 2"):
+        op.infer(tensor("f32", 1, 9, 9, 8), tensor("f32", 36, 1, 8, 16))
 
 
 def test_an_image_without_places() -> None:

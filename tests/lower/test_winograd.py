@@ -15,13 +15,14 @@ from luban.graph.evaluate import evaluate
 from luban.graph.ops.packed import PackPanels
 from luban.graph.ops.winograd import WinogradConvolution, transforms
 from luban.ir.node import Graph, Node, node
+from luban.lower import winograd
 from luban.lower.winograd_blocks import choose_blocks
 from luban.native.compile import assembly, count_spills
 from luban.native.target import named_target
 from luban.tile.memory_ops import Prefetch
 from tests.lower.test_gemm import TILES
 from tests.lower.test_gemm import check as check_products
-from tests.lower.tiles import AVX2, AVX512, kernels, notes
+from tests.lower.tiles import AVX2, AVX512, kernels, notes, run_tiles
 from tests.programs import inputs_for, p
 
 
@@ -39,15 +40,18 @@ def tiled(
     high: int = 1,
     width: int = 16,
     seed: int = 3,
+    axes: int = 2,
 ) -> Node:
     """A convolution of x [N, H, W, C] in tiles, with constant filters."""
     channels = x.tensor.shape[-1]
     assert isinstance(channels, int)
     filters = np.random.default_rng(seed).standard_normal((3, 3, channels, outputs))
     to_points = np.array(transforms(tile).filters)
-    matrices = np.einsum("iy,jx,yxco->ijco", to_points, to_points, filters)
+    along = to_points if axes == 2 else np.eye(3)
+    matrices = np.einsum("iy,jx,yxco->ijco", to_points, along, filters)
     flat = g.constant(matrices.reshape(-1, channels, outputs), "f32")
-    op = WinogradConvolution(tile, (low, low), (high, high), outputs, x.tensor.dtype)
+    ends = (low, low), (high, high)
+    op = WinogradConvolution(tile, *ends, outputs, x.tensor.dtype, filter_axes=axes)
     return node(op, x, node(PackPanels(width), flat))
 
 
@@ -74,6 +78,39 @@ def test_sizes_and_borders(
 def test_channels_and_columns(channels: int, outputs: int, registers: Registers) -> None:
     x = p("x", 2, 5, 6, channels)
     check(graph_of(x, outputs, width=2 * registers.lanes(4)), {}, registers)
+
+
+@TILES
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("size", "channels", "outputs"), [(8, 16, 16), (7, 5, 33), ("h", 17, 40), (21, 40, 7)]
+)
+def test_filters_that_the_kernel_transforms_the_rest_of_the_way(
+    size: int | str,
+    channels: int,
+    outputs: int,
+    tile: int,
+    registers: Registers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In parts of the channels, whose sums go on where those before ended: not a bit changes."""
+    x = p("x", 1, size, 6, channels)
+    graph = graph_of(x, outputs, tile, width=2 * registers.lanes(4), axes=1)
+    sizes = {"h": 9} if size == "h" else {}
+    check(graph, sizes, registers)
+    inputs = inputs_for(graph, sizes)
+    whole = run_tiles(graph, inputs, registers)
+    monkeypatch.setattr(winograd, "_PART", 16)
+    np.testing.assert_array_equal(run_tiles(graph, inputs, registers), whole)
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2"])
+def test_parts_of_transformed_filters_spill_no_registers(name: str) -> None:
+    target = named_target(name)
+    registers = registers_of(target)
+    graph = graph_of(p("x", 1, 16, 16, 512), 64, axes=1, width=registers.panel_width(64, 4))
+    (kernel,) = (k for _, k in kernels(graph, registers) if "Winograd" in "".join(k.notes))
+    assert count_spills(assembly(emit(kernel.module, target), target)) == 0
 
 
 @pytest.mark.parametrize("registers", [AVX512, AVX2], ids=["avx512", "avx2"])

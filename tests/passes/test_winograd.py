@@ -50,6 +50,18 @@ def test_a_batch_known_at_run_time_counts_as_one_image() -> None:
     assert tiles_of(graph_of(x, same_size(x, 512))) == [2]
 
 
+@pytest.mark.parametrize(("channels", "axes"), [(256, 2), (512, 1)])
+def test_large_filters_are_transformed_half_way_and_take_half_the_memory(
+    channels: int, axes: int
+) -> None:
+    x = p("x", 1, channels, 32, 32)
+    graph = graph_of(x, same_size(x, channels))
+    (found,) = [n for n in tiled(graph).nodes() if isinstance(n.op, WinogradConvolution)]
+    assert found.op.filter_axes == axes  # type: ignore[attr-defined]
+    assert found.operands[1].tensor.shape[0] == {1: 18, 2: 36}[axes]
+    assert ("filters transformed half way" in reasons(graph)) is (axes == 1)
+
+
 def test_zeros_round_the_image_become_part_of_it() -> None:
     x = images(32, 16, 16)
     graph = tiled(graph_of(x, same_size(x, 32)))

@@ -183,6 +183,8 @@ def _winograd(n: Node) -> Cost:
     image = _coefficients(matrices.image) * 2 * points
     result = _coefficients(matrices.result) * (points + tile)
     done = tiles * (2 * points**2 * channels * columns + image * channels + result * columns)
+    if n.op.filter_axes == 1:  # once at least; a kernel repeats it for each of its blocks
+        done += 2 * points * _coefficients(matrices.filters) * channels * columns
     return Cost({"f32": done}, _product(n).done - done)
 
 

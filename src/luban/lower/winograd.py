@@ -30,7 +30,7 @@ from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import split_rows
 from luban.lower.trace import Declined, Ref
 from luban.lower.winograd_blocks import Blocks, choose_blocks
-from luban.lower.winograd_passes import image_pass, result_pass
+from luban.lower.winograd_passes import filter_pass, image_pass, result_pass
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
@@ -38,6 +38,7 @@ __all__ = ["lower_winograd"]
 
 _BATCH, _LINE, _ROW, _COLUMN, _POINT_LINE, _POINT_ROW, _CHANNEL, _PANEL, _MATRIX = range(9)
 _UNROLL = 4
+_PART = 256  # channels whose filters at six points fit a part of the second cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class _Plan:
     channels: int
     columns: int
     width: int
+    filter_axes: int
 
     @property
     def size(self) -> int:
@@ -108,6 +110,7 @@ def lower_winograd(name: str, body: Graph, registers: Registers) -> Kernel:
         int(channels),  # type: ignore[arg-type]
         int(op.columns),  # type: ignore[arg-type]
         int(width),  # type: ignore[arg-type]
+        op.filter_axes,
     )
     b = FunctionBuilder(name)
     scope = Scope(b, body, nest)
@@ -117,6 +120,23 @@ def lower_winograd(name: str, body: Graph, registers: Registers) -> Kernel:
     count = plan.batch * plan.tiles[0] * plan.tiles[1]
     blocks = choose_blocks(count, limit, plan.size**2, plan.channels, plan.columns, plan.width)
     return _Writer(b, scope, plan, epilogue, blocks, limit, lanes).kernel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Filters:
+    """Rows of one panel of filters at a pair of points, and what is fetched ahead meanwhile.
+
+    start     of the row of channel 0
+    channels  of these rows: all, or a part
+    next      in the weights, what comes next; None if it is near
+    lines     vectors of it to fetch at each channel
+    """
+
+    pointer: Expr
+    start: Expr
+    channels: tuple[int | Expr, int | Expr]
+    next: Expr | None
+    lines: int
 
 
 class _Writer:
@@ -148,7 +168,12 @@ class _Writer:
         self.points = b.scratch(f32, size * size * self.image_step)
         self.sums = b.scratch(f32, size * size * self.sums_step)
         self.held = b.scratch(f32, size * size * lanes)
-        self.ahead: Expr | None = None
+        self.filters = scope.pointer(plan.filters)
+        self.step = scope.size(offset_of(plan.filters).coefficient(_MATRIX))
+        self.part = min(plan.channels, _PART)
+        if plan.filter_axes == 1:  # of a line of points, for some of the channels
+            self.taps_step = self.part * plan.width + lanes
+            self.taps = b.scratch(f32, size * self.taps_step)
 
     def kernel(self) -> Kernel:
         """The finished kernel. Programs in order: blocks of tiles, groups of panels."""
@@ -267,39 +292,103 @@ class _Writer:
         b, scope, plan = self.b, self.scope, self.plan
         form = offset_of(plan.filters)
         start = scope.size(form.constant) + panel * scope.size(form.coefficient(_PANEL))
-        step = scope.size(form.coefficient(_MATRIX))
         used = -(-(plan.columns % plan.width) // self.lanes) or self.vectors
         last = -(-plan.columns // plan.width) - 1
+        if used == self.vectors:
+            self._products(start, count, used)
+            return
+        with b.if_(panel.eq(last)) as branch:
+            with branch.then(), scope.inner():
+                self._products(start, count, used)
+            with branch.otherwise(), scope.inner():
+                self._products(start, count, self.vectors)
+
+    def _products(self, start: Expr, count: Expr, vectors: int) -> None:
+        """The same for the first vectors of each row of the panel."""
+        b, scope, plan = self.b, self.scope, self.plan
+        if plan.filter_axes == 1:
+            self._transformed_products(start, count, vectors)
+            return
         with b.for_(0, plan.size**2) as over_matrices, scope.inner():
             matrix = over_matrices.index
-            here = (matrix * self.image_step, start + matrix * step, matrix * self.sums_step)
-            self.ahead = self._ahead(matrix, step)
-            if used == self.vectors:
-                self._product(*here, count, self.vectors)
-            else:
-                with b.if_(panel.eq(last)) as branch:
-                    with branch.then(), scope.inner():
-                        self._product(*here, count, used)
-                    with branch.otherwise(), scope.inner():
-                        self._product(*here, count, self.vectors)
+            here = start + matrix * self.step
+            ahead = self._ahead(matrix)
+            then = None if ahead is None else here + ahead
+            every = (0, plan.channels)
+            filters = _Filters(self.filters, here, every, then, vectors)
+            self._product(matrix, filters, count, vectors)
             over_matrices.yield_()
 
-    def _ahead(self, matrix: Expr, step: Expr | int) -> Expr | None:
+    def _ahead(self, matrix: Expr) -> Expr | None:
         """How far the filters that are multiplied next are from the present; None if near."""
         b, scope, plan = self.b, self.scope, self.plan
         num_matrices = plan.size**2
         if num_matrices * plan.channels * plan.columns * 4 <= FAR_BYTES:
             return None
         panel_step = scope.size(offset_of(plan.filters).coefficient(_PANEL))
-        back = panel_step - step * (num_matrices - 1)
-        return b.select(matrix.eq(num_matrices - 1), back, step)
+        back = panel_step - self.step * (num_matrices - 1)
+        return b.select(matrix.eq(num_matrices - 1), back, self.step)
 
-    def _product(self, image: Expr, filters: Expr, sums: Expr, count: Expr, vectors: int) -> None:
-        """One matrix of the image times one panel of the filters."""
+    def _transformed_products(self, start: Expr, count: Expr, vectors: int) -> None:
+        """Filters along the second axis, for a part of the channels at a time, and products."""
+        b, scope, plan, size = self.b, self.scope, self.plan, self.plan.size
+        parts = -(-plan.channels // self.part)
+        lines = -(-vectors // 2)
+        self._clear_sums(vectors)
+        panel_step = scope.size(offset_of(plan.filters).coefficient(_PANEL))
+        with b.for_(0, size) as over_lines, scope.inner():
+            line = start + over_lines.index * (TAPS * self.step)
+            below = b.select(
+                over_lines.index.eq(size - 1), start + panel_step, line + TAPS * self.step
+            )
+            with b.for_(0, parts) as over_parts, scope.inner():
+                begin = over_parts.index * self.part
+                end = b.min(begin + self.part, plan.channels)
+                taps = line + begin * plan.width
+                last = over_parts.index.eq(parts - 1)
+                then = b.select(last, below, taps + self.part * plan.width)
+                self._filters_at_points(taps, end - begin, vectors)
+                with b.for_(0, size) as over_points, scope.inner():
+                    j = over_points.index
+                    far = then + (j // 2) * self.step + (j % 2) * (self.part * plan.width // 2)
+                    here = j * self.taps_step - begin * plan.width
+                    filters = _Filters(self.taps, here, (begin, end), far, lines)
+                    self._product(over_lines.index * size + j, filters, count, vectors)
+                    over_points.yield_()
+                over_parts.yield_()
+            over_lines.yield_()
+
+    def _clear_sums(self, vectors: int) -> None:
+        b, plan, lanes = self.b, self.plan, self.lanes
+        zero = b.full((lanes,), 0.0, "f32")
+        with b.for_(0, plan.size**2) as over_matrices, self.scope.inner():
+            with b.for_(0, self.blocks.tiles) as over_tiles:
+                row = over_matrices.index * self.sums_step + over_tiles.index * plan.width
+                for v in range(vectors):
+                    b.store(self.sums, row + v * lanes, zero, align=4 * lanes)
+                over_tiles.yield_()
+            over_matrices.yield_()
+
+    def _filters_at_points(self, taps: Expr, channels: Expr, vectors: int) -> None:
+        """Some rows of the panel's filters, of one line of points, at all points along it."""
+        b, plan, lanes = self.b, self.plan, self.lanes
+        with b.for_(0, channels) as over_channels:
+            row = over_channels.index * plan.width
+            for v in range(vectors):
+                place = taps + row + v * lanes
+                given = [b.load(self.filters, place + self.step * x, (lanes,)) for x in range(TAPS)]
+                for j, value in enumerate(filter_pass(b, given, plan.matrices)):
+                    place = row + (j * self.taps_step + v * lanes)
+                    b.store(self.taps, place, value, align=4 * lanes)
+            over_channels.yield_()
+
+    def _product(self, matrix: Expr, filters: _Filters, count: Expr, vectors: int) -> None:
+        """One matrix of the image times rows of one panel of the filters."""
         b, plan = self.b, self.plan
+        image, sums = matrix * self.image_step, matrix * self.sums_step
         row = number = 0
         parts = split_rows(self.blocks.tiles, self.limit)
-        share = -(-vectors // sum(tiles for _, tiles in parts))  # of vectors of a next row
+        share = -(-filters.lines // sum(tiles for _, tiles in parts))
         for height, tiles in parts:
             end: int | Expr = tiles
             if not isinstance(self.blocks.count, int):  # rows behind the last tile are left out
@@ -307,37 +396,48 @@ class _Writer:
             with b.for_(0, end) as over_rows, self.scope.inner():
                 begin = over_rows.index * height + row
                 ahead: list[Expr] = []
-                if self.ahead is not None:
-                    vector = (over_rows.index + number) * share
-                    first = b.select(vector < vectors, self.ahead + vector * self.lanes, 0)
+                if filters.next is not None:
+                    line = (over_rows.index + number) * share
+                    first = b.select(line < filters.lines, line, 0) * self.lanes + filters.next
                     ahead = [first + v * self.lanes for v in range(share)]
-                totals = self._sums(image + begin * self.depth, filters, height, vectors, ahead)
-                for i, total in enumerate(totals):
-                    r, v = divmod(i, vectors)
-                    place = sums + (begin + r) * plan.width + v * self.lanes
+                places = [
+                    sums + (begin + r) * plan.width + v * self.lanes
+                    for r in range(height)
+                    for v in range(vectors)
+                ]
+                totals = self._sums(image + begin * self.depth, filters, places, vectors, ahead)
+                for place, total in zip(places, totals, strict=True):
                     b.store(self.sums, place, total, align=4 * self.lanes)
                 over_rows.yield_()
             row += height * tiles
             number += tiles
 
     def _sums(
-        self, image: Expr, filters: Expr, height: int, vectors: int, ahead: Sequence[Expr]
+        self,
+        image: Expr,
+        filters: _Filters,
+        places: Sequence[Expr],
+        vectors: int,
+        ahead: Sequence[Expr],
     ) -> Sequence[Expr]:
+        """The products' sums; added to those at `places` where the filters are a part."""
         b, plan, lanes = self.b, self.plan, self.lanes
-        pointer = self.scope.pointer(plan.filters)
-        zero = b.full((lanes,), 0.0, "f32")
-        carried = [zero] * (height * vectors)
-        channels = plan.channels
+        if plan.filter_axes == 1:
+            carried = [b.load(self.sums, place, (lanes,), align=4 * lanes) for place in places]
+        else:
+            carried = [b.full((lanes,), 0.0, "f32")] * len(places)
+        channels = self.part
         unroll = next((u for u in (_UNROLL, 3) if channels % u == 0), _UNROLL)
-        with b.for_(0, channels, 1, carried=carried, unroll=unroll) as loop:
-            right = [
-                b.load(pointer, filters + loop.index * plan.width + v * lanes, (lanes,))
-                for v in range(vectors)
-            ]
+        step = filters.lines * lanes if plan.filter_axes == 1 else plan.width
+        with b.for_(*filters.channels, 1, carried=carried, unroll=unroll) as loop:
+            row = filters.start + loop.index * plan.width
+            right = [b.load(filters.pointer, row + v * lanes, (lanes,)) for v in range(vectors)]
             for far in ahead:
-                b.prefetch(pointer, filters + loop.index * plan.width + far, locality=SECOND_CACHE)
+                number = loop.index if plan.filter_axes == 2 else loop.index - filters.channels[0]
+                place = far + number * step
+                b.prefetch(self.filters, place, locality=SECOND_CACHE)
             totals = []
-            for r in range(height):
+            for r in range(len(places) // vectors):
                 left = b.load(self.points, image + loop.index + r * self.depth)
                 for v, column in enumerate(right):
                     totals.append(b.fma(left, column, loop.carried[r * vectors + v]))

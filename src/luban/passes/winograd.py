@@ -31,6 +31,7 @@ _SIZE = 64  # of an image whose size only the run knows
 _TRANSFORM = {2: 45.0, 4: 160.0}
 _LOW_TILE = 4.0  # rows of sums that take as long as reading a row of the panel
 _WEIGHT_BYTES = 8.0  # of weights that arrive from memory in the time of a vector multiply-add
+_HALF_BYTES = 1 << 24  # of filters: beyond, half of their transform is left to the kernel
 _PAYS = 0.9  # less gain than this is not worth more memory for weights
 
 
@@ -81,7 +82,15 @@ def _choice(
     if best == 1:
         return 0, "transforms and larger weights cost more than fewer multiplications save"
     saved = 1 - costs[best] / costs[1]
-    return best, f"Winograd tiles of {best} x {best}: about {saved:.0%} less time"
+    half = _filter_axes(best, channels, op.columns) == 1
+    note = "; filters transformed half way, for half the memory" if half else ""
+    return best, f"Winograd tiles of {best} x {best}: about {saved:.0%} less time{note}"
+
+
+def _filter_axes(tile: int, channels: int, columns: int) -> int:
+    """Along how many axes filters are transformed at load: the kernel does the rest."""
+    large = (tile + TAPS - 1) ** 2 * channels * columns * 4 > _HALF_BYTES
+    return 1 if large and tile > 2 else 2  # of tiles of 2 little would be saved
 
 
 def _expected(size: DimLike, usual: int) -> int:
@@ -118,14 +127,16 @@ def _in_tiles(
     size = tile + TAPS - 1
     taps = build.reshape(matrix, (TAPS**2, channels * op.columns))
     filters = np.array(transforms(tile).filters)
-    both = build.constant(np.kron(filters, filters), "f32")
-    transformed = build.reshape(build.matmul(both, taps), (size**2, channels, op.columns))
+    axes = _filter_axes(tile, channels, op.columns)
+    both = build.constant(np.kron(filters, filters if axes == 2 else np.eye(TAPS)), "f32")
+    matrices = size * (size if axes == 2 else TAPS)
+    transformed = build.reshape(build.matmul(both, taps), (matrices, channels, op.columns))
     batch, *places, _ = old.tensor.shape
     count = batch * prod((dims.ceil_div(p, tile) for p in places), start=1)
     rows = dims.common_divisor(count)  # one image of a run-time batch
     width = registers.panel_width(op.columns, 4, rows if rows > 1 else count, channels, channels)
     return node(
-        WinogradConvolution(tile, low, high, op.columns, op.dtype),
+        WinogradConvolution(tile, low, high, op.columns, op.dtype, filter_axes=axes),
         image,
         node(PackPanels(width), transformed),
         loc=old.loc,

@@ -24,6 +24,11 @@ def _winograd_convolution(
     if op.magnitudes:
         to_points, to_places = np.abs(to_points), np.abs(to_places)
     size = op.tile + TAPS - 1
+    if op.filter_axes == 1:
+        to_filters = np.array(matrices.filters, image.dtype)
+        to_filters = np.abs(to_filters) if op.magnitudes else to_filters
+        taps = filters.reshape(size, TAPS, *filters.shape[1:])
+        filters = np.einsum("jx,ixco->ijco", to_filters, taps).reshape(-1, *filters.shape[1:])
     batch, *space, channels = image.shape
     low, high = ([dims.evaluate(v, context.sizes) for v in ends] for ends in (op.low, op.high))
     places = [max(s + a + b - (TAPS - 1), 0) for s, a, b in zip(space, low, high, strict=True)]

@@ -107,9 +107,11 @@ class WinogradConvolution(Op):
     """3 x 3 convolution of [N, H, W, C] in tiles: [N, H + low + high - 2, W + ..., columns].
 
     The second operand holds the transformed filters in panels, [(tile + 2)**2, P, C, width]:
-    matrix i * (tile + 2) + j is sum over y, x of F[i, y] * F[j, x] * filter[y, x]. `low` and `high`
-    are zeros round the image. With `magnitudes` every coefficient of the transforms counts by its
-    magnitude: of the magnitudes of operands, that gives the size of what rounding works on.
+    matrix i * (tile + 2) + j is sum over y, x of F[i, y] * F[j, x] * filter[y, x]. With filter_axes
+    of 1 they are transformed along the first axis only, [(tile + 2) * 3, P, C, width]: matrix
+    i * 3 + x is sum over y of F[i, y] * filter[y, x], half the memory for tiles of 4. `low` and
+    `high` are zeros round the image. With `magnitudes` every coefficient of the transforms counts
+    by its magnitude: of the magnitudes of operands, that gives the size of what rounding works on.
 
     >>> from luban.core.types import tensor
     >>> from luban.core.dtypes import dtype
@@ -125,21 +127,32 @@ class WinogradConvolution(Op):
     columns: DimLike
     dtype: DType
     magnitudes: bool = False
+    filter_axes: int = 2
+
+    @property
+    def num_matrices(self) -> int:
+        """Matrices that the second operand has."""
+        points = self.tile + TAPS - 1
+        return points * (points if self.filter_axes == 2 else TAPS)
 
     def infer(self, *operands: Type) -> Type:
         """Raises ShapeError for panels that do not fit, OptionError for a tile without rows."""
         transforms(self.tile)
+        if self.filter_axes not in (1, 2):
+            raise OptionError(
+                f"winograd: filters transformed along {self.filter_axes} axes, expected 1 or 2"
+            )
         lhs, panels = tensor_operands(operands, 2)
         product_dtype(lhs, panels, self.dtype)
         fits = lhs.rank == panels.rank == 4
         if fits:
             count = dims.ceil_div(self.columns, panels.shape[-1] or 1)
-            expected = ((self.tile + TAPS - 1) ** 2, count, lhs.shape[-1])
+            expected = (self.num_matrices, count, lhs.shape[-1])
             fits = not any(map(differ, expected, panels.shape[:-1]))
         if not fits:
             raise ShapeError(
                 f"operands are {lhs} and {panels}, expected [batch, height, width, channels] and "
-                f"[{(self.tile + TAPS - 1) ** 2}, panels, channels, width] with panels for "
+                f"[{self.num_matrices}, panels, channels, width] with panels for "
                 f"{self.columns} columns"
             )
         space = [
