@@ -87,10 +87,10 @@ def _choice(
     return best, f"Winograd tiles of {best} x {best}: about {saved:.0%} less time{note}"
 
 
-def _filter_axes(tile: int, channels: int, columns: int) -> int:
+def _filter_axes(tile: int, channels: DimLike, columns: DimLike) -> int:
     """Along how many axes filters are transformed at load: the kernel does the rest."""
-    large = (tile + TAPS - 1) ** 2 * channels * columns * 4 > _HALF_BYTES
-    return 1 if large and tile > 2 else 2  # of tiles of 2 little would be saved
+    least = dims.bounds((tile + TAPS - 1) ** 2 * channels * columns * 4)[0]
+    return 1 if least > _HALF_BYTES and tile > 2 else 2  # of tiles of 2 little would be saved
 
 
 def _expected(size: DimLike, usual: int) -> int:
