@@ -4,9 +4,9 @@ A program takes a block of tiles of the result, and some panels of its columns. 
 image under its tiles (channels in lanes) into scratch memory: one matrix [tiles, channels] for each
 pair of points. For each panel it multiplies all these matrices with theirs of the filters, and
 transforms the sums back while they are in the second cache; the fusion's epilogue follows each line
-of places in registers. Filters that are transformed along one axis only are brought to the points of
-the other in scratch memory, for some channels at a time. Each place's sums run over the channels in order, so a result depends
-neither on blocks nor on threads.
+of places in registers. Filters that are transformed along one axis only are brought to the points
+of the other in scratch memory, for some channels at a time. Each place's sums run over the channels
+in order, so a result depends neither on blocks nor on threads.
 """
 
 from __future__ import annotations
