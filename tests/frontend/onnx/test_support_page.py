@@ -12,11 +12,7 @@ from tests.frontend.onnx.support_page import page
 from tests.frontend.onnx.type_sweep import row
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "onnx.md"
-NOT_TRANSLATED = {
-    ("ai.onnx.ml", "CastMap"),
-    ("ai.onnx.ml", "DictVectorizer"),
-    ("ai.onnx.preview.training", "Gradient"),
-}
+NOT_TRANSLATED = {("ai.onnx.preview.training", "Gradient")}
 
 
 def test_every_version_of_every_operator_is_translated() -> None:

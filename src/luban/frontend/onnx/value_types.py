@@ -88,9 +88,11 @@ def type_of(proto: onnx.TypeProto, name: str, names: SymbolNames) -> Type:
         return SequenceType(_item_type(proto.sequence_type.elem_type, name, names))
     if kind == "optional_type":
         return OptionalType(_item_type(proto.optional_type.elem_type, name, names))
+    if kind == "map_type":  # a dictionary has no type of its own: that of its values stands for it
+        return SequenceType(_item_type(proto.map_type.value_type, name, names))
     if kind != "tensor_type":
         raise InputError(
-            f"input {name!r} has the type {kind}, expected a tensor, sequence or optional"
+            f"input {name!r} has the type {kind}, expected a tensor, sequence, optional or map"
         )
     if not proto.tensor_type.HasField("shape"):
         raise InputError(

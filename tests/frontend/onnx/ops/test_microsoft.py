@@ -179,6 +179,43 @@ def test_multi_head_attention() -> None:
     assert_agree("MultiHeadAttention", given, 3, num_heads=2, unidirectional=1)
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("length", [1, 3])
+def test_multi_head_attention_with_room_in_the_cache(causal: int, length: int) -> None:
+    q, k, v = f32(2, length, 8), f32(2, length, 8), f32(2, length, 8)
+    room = [f32(2, 2, 8, 4), f32(2, 2, 8, 4)]
+    given = [q, k, v, None, None, None, *room, np.array([4], np.int32)]
+    assert_agree("MultiHeadAttention", given, 3, num_heads=2, unidirectional=causal)
+
+
+def test_the_cache_behind_the_new_keys_stays_and_is_not_seen() -> None:
+    q, k, v = f32(2, 2, 8), f32(2, 2, 8), f32(2, 2, 8)
+    room = [f32(2, 2, 8, 4), f32(2, 2, 8, 4)]
+    options: dict[str, Any] = {"domain": "com.microsoft", "num_heads": 2, "results": 3}
+    mask = np.ones((2, 6), np.int32)
+    mask[1, :3] = 0  # keys of the past that are padding
+    added = f32(2, 2, 2, 6)
+    last = np.array([4], np.int32)
+    got = run("MultiHeadAttention", [q, k, v, None, mask, added, *room, last], **options)
+    full = [q, k, v, None, mask, added, *(old[:, :, :4] for old in room)]
+    want = run("MultiHeadAttention", full, **options)
+    np.testing.assert_allclose(got[0], want[0], atol=1e-6)
+    for now, grown, old in zip(got[1:], want[1:], room, strict=True):
+        np.testing.assert_array_equal(now, np.concatenate([grown, old[:, :, 6:]], 2))
+
+
+def test_a_past_length_needs_a_cache_and_beams_cannot_share_one() -> None:
+    q = f32(2, 1, 8)
+    options: dict[str, Any] = {"domain": "com.microsoft", "num_heads": 2}
+    last, cache = np.array([4], np.int32), f32(2, 2, 8, 4)
+    with pytest.raises(ModelError, match="past_sequence_length needs past_key and past_value"):
+        run("MultiHeadAttention", [q, q, q, *[None] * 5, last], **options)
+    beams = np.zeros((2, 1, 8), np.int32)
+    given = [q, q, q, None, None, None, cache, cache, last, beams]
+    with pytest.raises(UnsupportedError, match="beams that share a cache"):
+        run("MultiHeadAttention", given, **options)
+
+
 def test_packed_queries_keys_and_values() -> None:
     packed = f32(2, 3, 2, 3, 4)
     apart = [packed[:, :, :, i].reshape(2, 3, 8) for i in range(3)]

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
+import luban
 from luban.core.errors import LubanError
+from luban.engine.explain import explain
 from luban.graph.ops.data import HostCall
 from tests.frontend.onnx.ops.comparison import (
     Array,
@@ -276,3 +280,66 @@ def test_unknown_names_are_errors() -> None:
             coefficients=[1.0],
             rho=[0.0],
         )
+
+
+def dictionary_model(op: str, key: int, value: int, **attributes: Any) -> onnx.ModelProto:
+    node = onnx.helper.make_node(op, ["x"], ["y"], domain=DOMAIN, **attributes)
+    given = onnx.ValueInfoProto(name="x")
+    given.type.map_type.key_type = key
+    given.type.map_type.value_type.tensor_type.elem_type = value
+    graph = onnx.helper.make_graph([node], "g", [given], [onnx.ValueInfoProto(name="y")])
+    imports = [onnx.helper.make_opsetid(DOMAIN, 1), onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+NUMBERS: dict[Any, Any] = {3: 1.5, 1: -2.0, 7: 4.0}
+INT, FLOAT, TEXT = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, onnx.TensorProto.STRING
+
+
+@pytest.mark.parametrize(
+    ("op", "key", "given", "attributes"),
+    [
+        ("CastMap", INT, NUMBERS, {}),
+        ("CastMap", INT, NUMBERS, {"cast_to": "TO_INT64"}),
+        ("CastMap", INT, NUMBERS, {"cast_to": "TO_STRING"}),
+        ("CastMap", INT, NUMBERS, {"map_form": "SPARSE", "max_map": 9}),
+        ("CastMap", INT, NUMBERS, {"map_form": "SPARSE", "max_map": 5}),
+        ("DictVectorizer", TEXT, {"a": 4.0, "c": 8.0}, {"string_vocabulary": ["a", "c", "b"]}),
+        ("DictVectorizer", INT, NUMBERS, {"int64_vocabulary": [7, 2, 1]}),
+    ],
+)
+def test_dictionaries(op: str, key: int, given: dict[Any, Any], attributes: Any) -> None:
+    """On the compiled path, where `explain` lists them as host steps."""
+    proto = dictionary_model(op, key, FLOAT, **attributes)
+    compiled = luban.compile(proto)
+    got = compiled({"x": given})["y"]
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": given})
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    assert len(explain(compiled.compiled).host_steps) == 1
+
+
+def test_texts_of_a_dictionary_become_numbers() -> None:
+    compiled = luban.compile(dictionary_model("CastMap", INT, TEXT))
+    np.testing.assert_array_equal(compiled({"x": {2: "1.5", 1: "3"}})["y"], [[3.0, 1.5]])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1.0], "given a list, expected a dictionary from whole numbers"),
+        ({"a": 1.0}, "given keys of other types, expected a dictionary from whole numbers"),
+        ({-1: 1.0}, "the dictionary has the key -1, expected none below 0"),
+        ({1: "one"}, "the dictionary has the value 'one', expected a number"),
+    ],
+)
+def test_what_is_no_such_dictionary_is_refused(given: Any, message: str) -> None:
+    options: dict[str, Any] = {"map_form": "SPARSE", "max_map": 3}
+    compiled = luban.compile(dictionary_model("CastMap", INT, FLOAT, **options))
+    with pytest.raises(LubanError, match=message):
+        compiled({"x": given})
+
+
+def test_a_cast_to_something_else_is_an_error_of_the_model() -> None:
+    with pytest.raises(LubanError, match="cast_to is 'TO_BOOL' and map_form is 'DENSE'"):
+        luban.compile(dictionary_model("CastMap", INT, FLOAT, cast_to="TO_BOOL"))

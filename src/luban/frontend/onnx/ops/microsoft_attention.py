@@ -174,11 +174,19 @@ def multi_head_attention(
     past_length: Node | None = None,
     indirection: Node | None = None,
 ) -> tuple[Node, ...]:
-    """Attention of separate or packed queries, keys and values."""
-    if past_length is not None or indirection is not None:
-        raise ctx.unsupported("a shared cache (past_sequence_length)", "a past that grows")
+    """Attention of separate or packed queries, keys and values.
+
+    With a past length, the cache has room for more keys than it holds: new ones are written behind
+    those, and none further back is seen.
+    """
+    if indirection is not None:
+        raise ctx.unsupported("cache_indirection (beams that share a cache)", "a cache a beam")
     heads = ctx.int("num_heads")
     q, k, v = _heads_of(q, k, v, bias, heads)
+    if past_length is not None:
+        if past_key is None or past_value is None:
+            raise ctx.wrong("past_sequence_length needs past_key and past_value")
+        return _with_shared_cache(ctx, (q, k, v), mask, added, (past_key, past_value), past_length)
     past: DimLike = 0
     if past_key is not None and past_value is not None:
         past = past_key.tensor.shape[2]
@@ -186,6 +194,38 @@ def multi_head_attention(
     keys = k.tensor.shape[2]
     total = _sum([_mask_bias(ctx, mask, q, keys, past), _causal(ctx, q, keys, past), added])
     scores = attend(q, k, v, scale=_scale(ctx), bias=total, may_mask_all=False)
+    return merged_heads(scores.result), k, v, scores.raw
+
+
+def _with_shared_cache(
+    ctx: NodeContext,
+    heads: tuple[Node, Node, Node],
+    mask: Node | None,
+    added: Node | None,
+    cache: tuple[Node, Node],
+    past_length: Node,
+) -> tuple[Node, ...]:
+    """Attention to a cache [batch, heads, room, size] up to the new keys; the new cache."""
+    q, k, v = heads
+    batch, length, room = q.tensor.shape[0], k.tensor.shape[2], cache[0].tensor.shape[2]
+    start = build.reshape(build.cast(past_length, "i64"), (1,))
+    held = build.broadcast_to(start, (batch,))
+    k, v = (
+        _appended(old, new, held, room, keep=True) for old, new in zip(cache, (k, v), strict=True)
+    )
+    causal = bool(ctx.int("unidirectional", 0))
+    place = build.iota((1, 1, 1, room), 3, "i64")
+    query = build.iota((1, 1, q.tensor.shape[2], 1), 2, "i64")
+    last = build.reshape(start, (1, 1, 1, 1))
+    end = build.add(last, build.add(query, 1) if causal else build.dimension(length))
+    parts: list[Node | None] = [
+        _wall(build.less(place, end), q.tensor.dtype, _lowest(q.tensor.dtype))
+    ]
+    for given in (_mask_bias(ctx, mask, q, room, 0), added):
+        if given is not None:  # it may be as long as the keys that are seen
+            behind = room - given.tensor.shape[3]
+            parts.append(build.pad(given, (0, 0, 0, 0), (0, 0, 0, behind)))
+    scores = attend(q, k, v, scale=_scale(ctx), bias=_sum(parts), may_mask_all=False)
     return merged_heads(scores.result), k, v, scores.raw
 
 
@@ -334,8 +374,10 @@ def _held(last: Node, batch: DimLike, length: DimLike) -> Node:
     return build.maximum(build.subtract(wide, build.dimension(length - 1)), 0)
 
 
-def _appended(old: Node, new: Node, start: Node, keys: DimLike) -> Node:
-    """The cache [batch, heads, keys, size]: the old before `start`, then the new, then zeros."""
+def _appended(old: Node, new: Node, start: Node, keys: DimLike, *, keep: bool = False) -> Node:
+    """The cache [batch, heads, keys, size]: the old before `start`, then the new, then zeros, or
+    what was there if `keep`.
+    """
     batch, heads, past, size = old.tensor.shape
     length = new.tensor.shape[2]
     shape = (batch, heads, keys, size)
@@ -350,7 +392,7 @@ def _appended(old: Node, new: Node, start: Node, keys: DimLike) -> Node:
             build.less(offset, build.dimension(length)),
         )
     )
-    return build.select(is_old, wide, build.select(is_new, rows, 0))
+    return build.select(is_old, wide, build.select(is_new, rows, wide if keep else 0))
 
 
 def _rows_at(x: Node, places: Node) -> Node:

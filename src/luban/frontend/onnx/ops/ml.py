@@ -1,4 +1,4 @@
-"""Classical machine learning (ai.onnx.ml): scalers, encoders, and linear models."""
+"""Classical machine learning (ai.onnx.ml): scalers, encoders, dictionaries, and linear models."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.registry import op
 from luban.frontend.onnx.scores import label_of, transformed, widened
 from luban.graph import build
+from luban.graph.host import dictionaries as host_dictionaries
 from luban.graph.host import labels as host_labels
 from luban.ir.node import Node
 
@@ -152,6 +153,36 @@ def zip_map(ctx: NodeContext, x: Node) -> tuple[Node, ...]:
     # A dictionary has no type of its own here: the item stands for its values.
     result = SequenceType(TensorType(x.tensor.dtype, ()))
     return ctx.host_call(host_labels.ZIP, [x, build.constant(keys)], [result])
+
+
+@op("CastMap", since=1, domain=DOMAIN)
+def cast_map(ctx: NodeContext, x: Node) -> Node:
+    """The values of a dictionary as one row, in the order of its keys or each at its key."""
+    names = {"TO_FLOAT": "f32", "TO_STRING": "str", "TO_INT64": "i64"}
+    wanted, form = ctx.text("cast_to", "TO_FLOAT"), ctx.text("map_form", "DENSE")
+    if wanted not in names or form not in ("DENSE", "SPARSE"):
+        raise ctx.wrong(
+            f"cast_to is {wanted!r} and map_form is {form!r}",
+            f"cast_to is one of {', '.join(names)}, map_form is DENSE or SPARSE",
+        )
+    length = ctx.int("max_map", 1) if form == "SPARSE" else None
+    columns = ctx.fresh("values") if length is None else length
+    result = TensorType(DTYPES[names[wanted]], (1, columns))
+    options = {"dtype": names[wanted], "length": length}
+    return ctx.host_call(host_dictionaries.CAST, [x], [result], **options)[0]
+
+
+@op("DictVectorizer", since=1, domain=DOMAIN)
+def dict_vectorizer(ctx: NodeContext, x: Node) -> Node:
+    """The values of a dictionary as one row, in the order of the vocabulary."""
+    texts = ctx.texts("string_vocabulary", None)
+    names = _texts(texts) if texts else np.array(ctx.ints("int64_vocabulary"), np.int64)
+    assert isinstance(x.type, SequenceType)  # a dictionary goes by the type of its values
+    assert isinstance(x.type.item, TensorType)
+    result = TensorType(x.type.item.dtype, (1, len(names)))
+    given = [x, build.constant(names)]
+    name = host_dictionaries.VECTORISE
+    return ctx.host_call(name, given, [result], dtype=result.dtype.name)[0]
 
 
 def _mapping(ctx: NodeContext, side: str) -> np.ndarray[Any, Any]:
