@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from luban.core.dtypes import DType
+from luban.lower.blocks.limits import dead_value, live_lanes
 from luban.lower.blocks.masks import all_true
 from luban.lower.blocks.places import Frame, Position, Slot
 from luban.lower.blocks.strips import at, hoist, hoist_row, lanes_of, run_lanes, write, write_slot
@@ -175,6 +176,18 @@ Places = list[Position | None]
 Turn = Callable[[Expr], list[list[Expr]]]
 
 
+# Taking in the same number once more changes nothing.
+_IDEMPOTENT = frozenset(("max", "min", "maxnum", "minnum", "and", "or"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """How many strips a row takes, and what kept blocks are in those that are left out."""
+
+    count: Expr
+    fills: Sequence[tuple[Slot, Expr]]
+
+
 @dataclass
 class _Nest:
     """One loop nest: rows, strips of lanes, and inside them the axis of folds that are in order."""
@@ -253,20 +266,72 @@ class _Nest:
         def placed(index: Expr, lanes: int) -> Places:
             return [*places[:axis], Position(index, lanes), *places[axis + 1 :]]
 
+        turns = self._turns(placed(self.f.b.constant(0), width), extent // width)
         if self.fold_axis == axis:
             totals = self._run_folds(
-                extent // width, width, lambda turn: self._body(placed(turn * width, width))
+                turns.count, width, lambda turn: self._body(placed(turn * width, width))
             )
+            self._fill(turns, extent // width, placed)
             self._finish(
                 places, [self._halve(r, t) for r, t in zip(self.folds, totals, strict=True)]
             )
             return
-        whole = extent // width * width
-        with self.f.b.for_(0, whole, width) as loop, self.f.scope():
+        with self.f.b.for_(0, turns.count * width, width) as loop, self.f.scope():
             self._strip(placed(loop.index, width))
+        self._fill(turns, extent // width, placed)
+        whole = extent // width * width
         if whole < extent:
             with self.f.scope():
                 self._strip(placed(self.f.b.constant(whole), extent - whole))
+
+    def _turns(self, strip: Places, count: int) -> _Turns:
+        """How many strips of a row have to be done; the others are masked off."""
+        everything = _Turns(self.f.b.constant(count), ())
+        other_axis = self.fold_axis is not None and self.fold_axis != self.lane_axis
+        if count < 2 or None in strip or other_axis:
+            return everything
+        f, b = self.f, self.f.b
+        coordinates = tuple(p for p in strip if p is not None)
+        limits: list[Expr] = []
+        same: list[Expr] = []  # conditions for one masked-off strip to be as good as many
+        fills = []
+        for root in self.roots:
+            if isinstance(root, StoreRoot):
+                live = None if root.mask is None else live_lanes(f, root.mask, coordinates)
+                if live is None:
+                    return everything
+                limits.append(live)
+                continue
+            value = root.inputs[0]
+            dead = dead_value(f, value, coordinates, limits)
+            if dead is None:
+                return everything
+            if isinstance(root, KeepRoot):
+                fills.append((root.slot, dead))
+            elif root.op.kind == "sum":
+                same.append(dead.eq(0.0 if value.type.dtype.is_float else 0))
+            elif root.op.kind not in _IDEMPOTENT:
+                return everything
+        if not limits:
+            return everything
+        most = limits[0]
+        for limit in limits[1:]:
+            most = b.max(most, limit)
+        needed = b.min((most + (self.width - 1)) // self.width + int(bool(self.folds)), count)
+        for condition in same:
+            needed = b.select(condition, needed, b.constant(count))
+        return _Turns(needed, tuple(fills))
+
+    def _fill(self, turns: _Turns, count: int, placed: Callable[[Expr, int], Places]) -> None:
+        """Give kept blocks their masked-off elements."""
+        if not turns.fills:
+            return
+        f, width = self.f, self.width
+        with f.b.for_(turns.count, count) as loop, f.scope():
+            places = placed(loop.index * width, width)
+            coordinates = tuple(p for p in places if p is not None)
+            for slot, value in turns.fills:
+                write_slot(f, slot, coordinates, f.b.broadcast(value, (width,)))
 
     def _strip(self, places: Places) -> None:
         axis = self.fold_axis
@@ -312,15 +377,16 @@ class _Nest:
 
     # Folds
 
-    def _run_folds(self, turns: int, lanes: int, body: Turn) -> list[list[Expr]]:
+    def _run_folds(self, turns: int | Expr, lanes: int, body: Turn) -> list[list[Expr]]:
         """The totals of every fold over `turns` strips or elements."""
         f = self.f
         starts = [identity(root.op.kind, root.inputs[0].type.dtype) for root in self.folds]
-        if turns == 1 or None in starts:
+        once = (turns.known if isinstance(turns, Expr) else turns) == 1
+        if once or None in starts:
             with f.scope():
                 totals = body(f.b.constant(0))
             first = 1
-            if turns == 1:
+            if once:
                 return totals
         else:
             shape = (lanes,) if lanes > 1 else ()

@@ -24,7 +24,20 @@ from luban.tile.ops import (
     Transpose,
 )
 
-__all__ = ["address", "at", "hoist", "lanes_of", "read_slot", "run_lanes", "write", "write_slot"]
+__all__ = [
+    "address",
+    "all_positions",
+    "at",
+    "first",
+    "hoist",
+    "lanes_of",
+    "operand_coordinates",
+    "read_slot",
+    "run_lanes",
+    "slope",
+    "write",
+    "write_slot",
+]
 
 Slope = Expr | int
 
@@ -76,7 +89,7 @@ def run_lanes(f: Frame, region: Region, arguments: Sequence[Expr]) -> list[Expr]
     return [known[v] if v in known else at(f, v, ()) for v in region.yields]
 
 
-def _all(coordinates: Sequence[Position | None]) -> Coordinates:
+def all_positions(coordinates: Sequence[Position | None]) -> Coordinates:
     """The known positions."""
     return tuple(position for position in coordinates if position is not None)
 
@@ -150,7 +163,7 @@ def _view(f: Frame, operation: Operation, coordinates: Coordinates) -> Expr:
     (source,) = operation.operands
     inner = operand_coordinates(f, operation, coordinates)
     if inner is not None:
-        return at(f, source, _all(inner))
+        return at(f, source, all_positions(inner))
     slot = f.places[source]
     assert isinstance(slot, Slot), "a reshape of what is not in memory"
     flat = Slot(slot.pointer, row_major(operation.result.type.shape), slot.offset)
@@ -210,7 +223,7 @@ def write_slot(f: Frame, slot: Slot, coordinates: Coordinates, value: Expr) -> N
 # Memory of the caller: is an address the same step from lane to lane?
 
 
-def _first(coordinates: Coordinates) -> Coordinates:
+def first(coordinates: Coordinates) -> Coordinates:
     """The first lane."""
     return tuple(Position(p.index) for p in coordinates)
 
@@ -236,7 +249,9 @@ def slope(
             return slope(f, place.operands[0], coordinates, guards)
         case Operation(op=Broadcast() | Transpose() | ExtractSlice() | Reshape()):
             inner = operand_coordinates(f, place, coordinates)
-            return None if inner is None else slope(f, place.operands[0], _all(inner), guards)
+            return (
+                None if inner is None else slope(f, place.operands[0], all_positions(inner), guards)
+            )
         case Operation(op=Binary(kind="add" | "sub" | "mul" | "rem" | "div" as kind)):
             left, right = (slope(f, operand, coordinates, guards) for operand in place.operands)
             if left is None or right is None:
@@ -274,7 +289,7 @@ def _slope_of(
             if not _is_zero(x) and not _is_zero(y):
                 return None
             factor, varying = (right, x) if _is_zero(y) else (left, y)
-            number = f.b.cast(at(f, factor, _first(coordinates)), "i64")
+            number = f.b.cast(at(f, factor, first(coordinates)), "i64")
             known = number.known
             return number * varying if known is None else int(known) * varying
     if guards is None or not _is_zero(y) or not (isinstance(x, int) and x == 1):
@@ -286,7 +301,7 @@ def _wrapped(
     f: Frame, operation: Operation, kind: str, coordinates: Coordinates, guards: list[Expr]
 ) -> int:
     """x % m and x // m of lanes that grow by 1: they do not cross a multiple of m, if so."""
-    x, y = (at(f, operand, _first(coordinates)) for operand in operation.operands)
+    x, y = (at(f, operand, first(coordinates)) for operand in operation.operands)
     inside = f.b.binary("rem", x, y)
     last = f.b.cast(inside, "i64") + (lanes_of(coordinates) - 1)
     guards.append((last < f.b.cast(y, "i64")) & (inside >= 0))
@@ -309,7 +324,7 @@ def address(
     guard: Expr | None = None
     for condition in guards if step is not None else ():
         guard = condition if guard is None else guard & condition
-    return at(f, offsets, _first(coordinates)), step, guard
+    return at(f, offsets, first(coordinates)), step, guard
 
 
 def _gather(f: Frame, operation: Operation, coordinates: Coordinates) -> Expr:
@@ -400,7 +415,7 @@ def hoist(f: Frame, value: Value, coordinates: Sequence[Position | None], lanes:
     place = f.places.get(value)
     if not isinstance(place, Operation) or isinstance(place.op, (Arange, Constant)):
         return
-    known = _all(coordinates)
+    known = all_positions(coordinates)
     if len(known) == len(coordinates):
         at(f, value, known)
         return
@@ -427,4 +442,4 @@ def hoist_row(f: Frame, offsets: Value, coordinates: Sequence[Position | None], 
     step = slope(f, offsets, row, None)
     if step is not None:
         key = (offsets, _key(coordinates))
-        f.rows[key] = at(f, offsets, _first(row)), step
+        f.rows[key] = at(f, offsets, first(row)), step
