@@ -128,3 +128,14 @@ def test_whole_calls_and_kernels_are_timed_in_turns(layers: Compiled) -> None:
 def test_kernels_that_run_side_by_side_share_the_limit_of_the_call(layers: Compiled) -> None:
     alone = judged(layers, calls(layers, {"panel_dot": 20.0, "add": 5.0}), MACHINE)
     assert replace(alone, threads=2).limit_s == pytest.approx(alone.limit_s / 2)
+
+
+def test_a_disturbed_run_says_so(layers: Compiled) -> None:
+    quiet = judged(layers, calls(layers, {"panel_dot": 20.0, "add": 5.0}), MACHINE)
+    assert quiet.disturbed == ""
+    slow = judged(layers, calls(layers, {"panel_dot": 20.0, "add": 5.0}), MACHINE, now=0.5)
+    assert slow.disturbed == "this machine reached 50% of its peak"
+    waited = replace(quiet, call_s=45e-4)
+    assert waited.disturbed == "the fastest whole call took 100.0 times its kernels"
+    assert replace(waited, host_steps=1).disturbed == ""
+    assert waited.to_json()["disturbed"] == waited.disturbed

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "time a model next to other runtimes, or its kernels next to the machine's limits"
 
-_BUSY = 0.9  # of the machine's peak: below, the run was disturbed
 _WIDE = 72  # of a column
 
 
@@ -158,11 +157,8 @@ def _kernels(found: Roofline, top: int) -> Iterator[str]:
         yield f"{found.host_steps} host steps run in Python, in between: luban explain names them"
     if any(line.definition > line.operations for line in lines):
         yield "GFLOP/s count what convolutions mean; the limit counts what Winograd kernels do"
-    if found.now < _BUSY:
-        yield (
-            f"this machine reached {found.now:.0%} of its peak in this run: it is busy or slowed "
-            "down, and every figure above is too low"
-        )
+    if found.disturbed:
+        yield f"disturbed: {found.disturbed}; times above may be too long"
 
 
 def _cells(line: KernelLine) -> list[object]:

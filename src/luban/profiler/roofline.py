@@ -24,6 +24,8 @@ __all__ = [
     "judged",
 ]
 
+_BUSY = 0.9  # of the machine's peak
+_NOTICED_S = 1e-3  # that a call may take between kernels
 UNKNOWN = "unknown"  # what bounds a kernel whose sizes only a part of the run knows
 
 
@@ -152,6 +154,18 @@ class Roofline:
         """The part of a call that no kernel could do without."""
         return self.limit_s / self.call_s if self.call_s else 0.0
 
+    @property
+    def disturbed(self) -> str:
+        """What shows that other work held this run up; empty for a quiet one."""
+        if self.now < _BUSY:
+            return f"this machine reached {self.now:.0%} of its peak"
+        waited_s = self.call_s - self.kernels_s
+        if not self.host_steps and waited_s > max(self.kernels_s / 2, _NOTICED_S):
+            return (
+                f"the fastest whole call took {self.call_s / self.kernels_s:.1f} times its kernels"
+            )
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """The fields as plain data, and the totals."""
         return {
@@ -160,6 +174,7 @@ class Roofline:
             "sizes": self.sizes,
             "limits": asdict(self.limits),
             "now": self.now,
+            "disturbed": self.disturbed,
             "calls": self.calls,
             "call_s": self.call_s,
             "kernels_s": self.kernels_s,
