@@ -50,6 +50,12 @@ ROWS = (
         "fast numerics: 1.1 times OpenVINO at bfloat16, errors listed",
         "benchmarks.half_products",
     ),
+    TargetRow(
+        "int4",
+        "4-bit weights: 85 % of the read bandwidth at one row, 2 times ONNX Runtime at 16 and 128",
+        "benchmarks.int4",
+        ("--levels", "4"),
+    ),
     TargetRow("cold_compile", "cold and warm load", "benchmarks.cold_compile"),
     TargetRow("first_call", "first call: 1.5 times a steady one", "benchmarks.first_call"),
     TargetRow("memory", "peak memory next to ONNX Runtime's", "benchmarks.memory"),
