@@ -346,13 +346,39 @@ class _Writer:
                 zero = b.load(scope.pointer(plan.zeros), self.starts[plan.zeros] + at, (lanes,))
                 zero = b.unary("neg", b.cast(zero, "f32"))
             for r in range(tile.height):
-                whole: Expr | None = None
-                for d in reversed(range(r * plan.digits, (r + 1) * plan.digits)):
-                    value = b.cast(b.reshape(sums[d][v], (lanes,)), "f32")
-                    if zero is not None:
-                        value = b.fma(zero, b.cast(totals[d], "f32"), value)
-                    whole = value if whole is None else b.fma(whole, 256.0, value)
-                assert whole is not None
+                own = slice(r * plan.digits, (r + 1) * plan.digits)
+                digits = [b.reshape(row[v], (lanes,)) for row in sums[own]]
+                whole = self._whole(digits, zero, totals[own]) * steps[r]
                 place = r * self.vectors + v
-                result[place] = b.fma(whole * steps[r], scale, result[place])
+                result[place] = b.fma(whole, scale, result[place])
         return result
+
+    def _whole(self, digits: Sequence[Expr], zero: Expr | None, totals: Sequence[Expr]) -> Expr:
+        """The sums of all digits as one f32: sum over d of 256**d * (digits[d] - zero * totals[d]).
+
+        zero   negative, or None if it has come off already
+        """
+        b, op = self.b, self.plan.op
+        if zero is None and len(digits) % 2 == 0 and _pairs_fit(op.bits, op.block):
+            pairs = [low + high * 256 for low, high in zip(digits[::2], digits[1::2], strict=True)]
+            values, weight = [b.cast(pair, "f32") for pair in pairs], 2.0**16
+        else:
+            values, weight = [b.cast(digit, "f32") for digit in digits], 2.0**8
+            if zero is not None:
+                values = [
+                    b.fma(zero, b.cast(total, "f32"), value)
+                    for value, total in zip(values, totals, strict=True)
+                ]
+        whole = values[-1]
+        for value in reversed(values[:-1]):
+            whole = b.fma(whole, weight, value)
+        return whole
+
+
+def _pairs_fit(bits: int, block: int) -> bool:
+    """True if an i32 holds two digits' sums of a block as one number.
+
+    >>> _pairs_fit(8, 256), _pairs_fit(8, 512)
+    (True, False)
+    """
+    return 128 * ((1 << bits) - 1) * block * 257 < 1 << 31
