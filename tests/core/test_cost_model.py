@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from luban.core.cost_model import Traffic, Work, predict, rank_correlation
+from luban.core.cost_model import Traffic, Work, fastest_conceivable, predict, rank_correlation
 from luban.core.hardware import Level, Limits
 
 LEVELS = (Level("L2", 1 << 20, 100e9), Level("L3", 1 << 25, 50e9), Level("DRAM", None, 10e9))
@@ -51,3 +51,9 @@ def test_predictions_rank_as_clocks_of_another_law_do() -> None:
 
 def test_less_than_two_rank_alike() -> None:
     assert rank_correlation([], []) == rank_correlation([1.0], [2.0]) == 1.0
+
+
+def test_what_is_conceivable_does_not_hang_on_slow_memory() -> None:
+    work = Work({"f32": 1e5}, (Traffic(1e6, 1e9),))
+    assert predict(work, HERE).seconds == pytest.approx(1e-4 + 1e-7)
+    assert fastest_conceivable(work, HERE) == pytest.approx(1e-5 + 1e-7)

@@ -139,3 +139,13 @@ def test_a_disturbed_run_says_so(layers: Compiled) -> None:
     assert waited.disturbed == "the fastest whole call took 100.0 times its kernels"
     assert replace(waited, host_steps=1).disturbed == ""
     assert waited.to_json()["disturbed"] == waited.disturbed
+
+
+def test_memory_that_seemed_slow_makes_no_time_impossible(layers: Compiled) -> None:
+    """Others took the memory while the machine was measured; one call was disturbed, too."""
+    levels = (Level("L2", 1 << 10, 100e9), Level("DRAM", None, 1e7))
+    slow = Hardware("m", "d", (Limits(1, {"f32": 10e9}, levels, 1e-9),))
+    quiet, disturbed = {"panel_dot": 20.0, "add": 5.0}, {"panel_dot": 9e5, "add": 9e5}
+    found = judged(layers, calls(layers, quiet, disturbed, quiet), slow)
+    assert [line.time_s for line in found.lines] == pytest.approx([20e-6, 20e-6, 5e-6])
+    assert found.lines[0].bound == "DRAM"

@@ -8,13 +8,13 @@ are busy side by side, so the busiest of them sets the time; starting a kernel c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from luban.core.hardware import Limits
 
-__all__ = ["Prediction", "Traffic", "Work", "predict", "rank_correlation"]
+__all__ = ["Prediction", "Traffic", "Work", "fastest_conceivable", "predict", "rank_correlation"]
 
 COMPUTE, LAUNCH = "compute", "launch"
 
@@ -83,6 +83,14 @@ def predict(work: Work, limits: Limits) -> Prediction:
     launching = work.launches * limits.launch_s
     bound = LAUNCH if launching > parts[busiest] else busiest
     return Prediction(launching + parts[busiest], bound, {**parts, LAUNCH: launching})
+
+
+def fastest_conceivable(work: Work, limits: Limits) -> float:
+    """Seconds that work cannot be done in less, wherever its bytes lie.
+
+    Unlike `predict`, it does not hang on slow memory, whose measured rate others may have lowered.
+    """
+    return predict(replace(work, traffic=(Traffic(work.size_bytes, 0.0),)), limits).seconds
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:

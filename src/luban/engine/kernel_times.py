@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from luban.core.cost_model import predict
+from luban.core.cost_model import fastest_conceivable, predict
 from luban.engine.compile import Compiled
 from luban.engine.hardware import known_hardware
 from luban.engine.kernel_work import kernel_works
@@ -42,20 +42,25 @@ def kernel_times(
     if hardware is None:
         return {}
     limits = hardware.at(threads)
-    found = {}
+    found: dict[LinkedKernel, KernelTimes] = {}
+    floors: dict[LinkedKernel, float] = {}
     for kernel, work in kernel_works(compiled, sizes).items():
         least = predict(work.work, limits)
         found[kernel] = KernelTimes(least.seconds, least.bound)
+        floors[kernel] = fastest_conceivable(work.work, limits)
     if measure:
-        for kernel, seconds in _measured(compiled, sizes, found).items():
+        for kernel, seconds in _measured(compiled, sizes, floors).items():
             found[kernel] = replace(found.get(kernel, KernelTimes()), measured_s=seconds)
     return found
 
 
 def _measured(
-    compiled: Compiled, sizes: Mapping[str, int], predicted: Mapping[LinkedKernel, KernelTimes]
+    compiled: Compiled, sizes: Mapping[str, int], floors: Mapping[LinkedKernel, float]
 ) -> dict[LinkedKernel, float]:
-    """Seconds of one run of each kernel that ran."""
+    """Seconds of one run of each kernel that ran.
+
+    floors   what no run can be below
+    """
     program = compiled.executor.program
     named = list(zip(program.input_names, program.inputs, strict=True))
     inputs = list(sample_inputs(named, sizes).values())
@@ -64,6 +69,5 @@ def _measured(
     for kernel, last in calls[-1].kernels.items():
         if last.runs:
             times = [call.kernels[kernel].ns / 1e9 / last.runs for call in calls]
-            known = predicted.get(kernel, KernelTimes())
-            found[kernel] = fastest_possible(times, known.predicted_s or 0.0)
+            found[kernel] = fastest_possible(times, floors.get(kernel, 0.0))
     return found

@@ -17,7 +17,7 @@ __all__ = ["Calls", "fastest_possible", "timed_calls"]
 _TIMING_S = 1.5
 _CALLS = (5, 300)  # at least and at most
 _PARTS = 3
-_MISJUDGED = 1.25  # how far a kernel may be above what the cost model takes for the limit
+_MISJUDGED = 1.25  # how far a kernel may be above what the cost model takes for conceivable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def timed_calls(
     return found
 
 
-def fastest_possible(times: Sequence[float], limit: float) -> float:
-    """The least of times that are no less than a limit, about; the median if all are less.
+def fastest_possible(times: Sequence[float], floor: float) -> float:
+    """The least of times that are no less than a floor, about; the median if all are less.
 
     While the calling thread is put aside, others run kernels that then seem to take no time, at
     the cost of the one that it was put aside in.
@@ -63,4 +63,4 @@ def fastest_possible(times: Sequence[float], limit: float) -> float:
     >>> fastest_possible([9.0, 8.0, 0.1], 7.0), fastest_possible([0.1, 0.2, 0.3], 7.0)
     (8.0, 0.2)
     """
-    return min((t for t in times if t >= limit / _MISJUDGED), default=median(times))
+    return min((t for t in times if t >= floor / _MISJUDGED), default=median(times))

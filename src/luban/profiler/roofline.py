@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from luban.core.cost_model import predict
+from luban.core.cost_model import fastest_conceivable, predict
 from luban.core.hardware import Hardware, Limits
 from luban.core.types import TensorType, Type
 from luban.engine.check.kernels import ops_of, places_of
@@ -223,7 +223,8 @@ def _line(
         return KernelLine(kernel.name, "", "", (), runs, threads, median(times))
     n, work = found.step.node, found.work
     assert n is not None
-    least = predict(work, hardware.at(threads))
+    limits = hardware.at(threads)
+    least = predict(work, limits)
     operands, results = (
         ", ".join(_settled(value.type, sizes) for value in values)
         for values in (found.step.operands, found.step.results)
@@ -235,7 +236,7 @@ def _line(
         places_of(n),
         runs,
         threads,
-        fastest_possible(times, runs * least.seconds),
+        fastest_possible(times, runs * fastest_conceivable(work, limits)),
         operations=runs * work.num_operations,
         definition=runs * found.definition,
         size_bytes=runs * work.size_bytes,
