@@ -117,6 +117,7 @@ CASES = [
     _unary("libdevice.exp10", lambda x: 10**x),
     _unary("libdevice.round", _away, F * 3),
     _unary("libdevice.llround", _away, F * 3),
+    case("tl.libdevice.llrint(x)", np.rint(F * 3).astype(np.int64), x=F * 3),
     *(
         case(f"tl.libdevice.{name}(x).to(tl.int32)", wanted.astype(np.int32), x=N)
         for name, wanted in [

@@ -375,3 +375,56 @@ tl.static_assert(tl.zeros([4, 8], tl.int8).shape[1] == 8)
         np.array([2.5], np.float16),
     )
     assert out[0] == 2.5
+
+
+def test_a_name_that_each_turn_sets_may_change_its_memory() -> None:
+    x, y, out = numbers(16), numbers(16) + 1, zeros(16)
+    run(
+        """
+lanes = tl.arange(0, 4)
+p = a + lanes
+total = tl.load(p)
+for i in range(4):
+    p = b + i * 4 + lanes
+    total += tl.load(p)
+    tl.store(c + i * 4 + lanes, total)
+""",
+        x,
+        y,
+        out,
+    )
+    wanted = x[:4] + np.cumsum(y.reshape(4, 4), axis=0, dtype=np.float32)
+    np.testing.assert_allclose(out.reshape(4, 4), wanted, rtol=1e-5)
+
+
+def test_a_name_set_in_turns_is_carried_when_it_is_read_later() -> None:
+    out = zeros(2)
+    run(
+        """
+last = 5.0
+for i in range(b):
+    last = i * 2.0
+    tl.store(a + 1, last)
+tl.store(a, last)
+""",
+        out,
+        3,
+    )
+    np.testing.assert_array_equal(out, [4, 4])
+    run("last = 5.0\nfor i in range(b):\n    last = i * 2.0\ntl.store(a, last)", out, 0)
+    assert out[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("bounds", "last"), [("0, b", 6), ("1, b, 3", 4), ("b, 0, -1", 1), ("b, 1, -4", 3)]
+)
+def test_the_name_of_a_range_keeps_its_last_value(bounds: str, last: int) -> None:
+    out = zeros(1, dtype=np.int32)
+    run(f"for i in range({bounds}):\n    tl.store(a, 0)\ntl.store(a, i)", out, 7)
+    assert out[0] == last
+
+
+def test_none_gives_a_number_an_axis() -> None:
+    out = zeros(4)
+    run("x = b * 2.0\ntl.store(a + tl.arange(0, 4), x[:, None] + tl.arange(0, 4))", out, 1.5)
+    np.testing.assert_array_equal(out, 3 + np.arange(4))

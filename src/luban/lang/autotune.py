@@ -150,6 +150,8 @@ class Autotuner(_Launcher):
         self.restore_value = list(restore_value or ())
         self.pre_hook = pre_hook
         self.post_hook = post_hook
+        self.user_defined_pre_hook = pre_hook is not None
+        self.user_defined_post_hook = post_hook is not None
         self.nargs: dict[str, Any] | None = None
         pruning = dict(prune_configs_by or {})
         self.perf_model = pruning.get("perf_model")

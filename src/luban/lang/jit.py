@@ -149,6 +149,7 @@ class JITFunction:
         compiled = self._compiled.get(call.key)
         if compiled is None:
             compiled = self._compiled[call.key] = compile_kernel(self.kernel_source, call)
+            compiled.run = self.run
         if not warmup:
             compiled.launch(grid_of(grid, given), call)
         return compiled

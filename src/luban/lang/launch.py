@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import threading
@@ -101,6 +102,7 @@ class Compiled:
     def __init__(self, source: KernelSource, code: _Code, num_slots: int) -> None:
         self.source = source
         self.code = code
+        self.run: Callable[..., Any] | None = None  # of its JITFunction, to launch by grid
         self._lock = threading.Lock()
         self._num_slots = num_slots
         self._library: Library | None = None
@@ -140,6 +142,12 @@ class Compiled:
 
     def _init_handles(self) -> None:
         """Loaded already."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """A launch through the kernel that this was compiled from."""
+        if self.run is None:
+            raise InputError(f"{self.source.name} was compiled apart: launch its kernel instead")
+        return functools.partial(self.run, grid=grid)
 
     @property
     def text(self) -> str:

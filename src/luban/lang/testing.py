@@ -30,6 +30,7 @@ def do_bench(
     grad_to_none: Iterable[Any] | None = None,
     quantiles: Sequence[float] | None = None,
     return_mode: ReturnMode = "mean",
+    **of_other_backends: Any,
 ) -> Any:
     """The time of a call in milliseconds, after one call that may compile.
 
@@ -38,11 +39,14 @@ def do_bench(
     quantiles     from 0 to 1: gives a list of these quantiles (one number if there is one)
     return_mode   mean, median, min, max, or all for the list of times
 
+    Options of other back ends are accepted and have no effect.
+
     Raises OptionError for another return mode or quantile.
 
     >>> do_bench(lambda: None, warmup=0, rep=0, return_mode="min") < 1.0
     True
     """
+    del of_other_backends
     if return_mode not in ("mean", "median", "min", "max", "all"):
         raise OptionError(
             f"do_bench: return_mode is {return_mode!r}, expected mean, median, min, max or all"

@@ -77,7 +77,7 @@ BODIES = [
     ("if tl.arange(0, 4) > 2:\n    pass", "the condition is int1[4], expected one number"),
     ("while tl.arange(0, 4) > 2:\n    pass", "the condition is int1[4], expected one number"),
     ("x = 1 if tl.arange(0, 4) > 2 else 2", "the condition is int1[4], expected one number"),
-    ("x = tl.load(a)\nfor i in range(4):\n    x = tl.arange(0, 4)", "x was fp32, and becomes int"),
+    ("x = tl.load(a)\nfor i in range(4):\n    x += tl.arange(0, 4)", "x was fp32, and becomes"),
     ("for i in range(tl.load(b)):\n    return", "return inside a loop that the run counts"),
     ("for i in range(4):\n    pass\nelse:\n    pass", "for ... else is not part of the language"),
     ("while tl.load(b) > 0:\n    pass\nelse:\n    pass", "while ... else is not part of"),

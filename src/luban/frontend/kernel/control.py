@@ -258,14 +258,57 @@ def choose(run: Interpreter, test: Tensor, first: ast.expr, second: ast.expr) ->
 # Loops
 
 
-class _Carried:
-    """The names that a loop carries: their values before, as regions take and give them."""
+def _set_first(statements: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements assign, whatever happens, before they read them."""
+    found: set[str] = set()
+    read: set[str] = set()
+    for statement in statements:
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        loads = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        if isinstance(statement, ast.Assign):
+            read |= loads
+            stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+            found |= stored - read
+        else:
+            read |= loads | _assigned([statement])
+    return found
 
-    def __init__(self, run: Interpreter, statements: Sequence[ast.stmt], without: set[str]) -> None:
+
+def _read_after(run: Interpreter, loop: ast.For | ast.While) -> set[str]:
+    """The names that may be read after a loop, or in a later turn of a loop around it."""
+    own = set(map(id, ast.walk(loop)))
+    around = any(
+        id(loop) in set(map(id, ast.walk(outer))) and outer is not loop
+        for outer in ast.walk(run.source.tree)
+        if isinstance(outer, (ast.For, ast.While))
+    )
+    end = loop.end_lineno or 0
+    return {
+        node.id
+        for node in ast.walk(run.source.tree)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and id(node) not in own
+        and (around or node.lineno > end)
+    }
+
+
+class _Carried:
+    """The names that a loop carries: their values before, as regions take and give them.
+
+    A name that every turn sets before it reads it, and that nothing reads later, is the turn's own.
+    """
+
+    def __init__(
+        self, run: Interpreter, loop: ast.For | ast.While, without: frozenset[str] = frozenset()
+    ) -> None:
         self.run = run
+        statements = loop.body
         if any(may_return(statement) for statement in statements):
             run.fail("return inside a loop that the run counts", hint="set a name, return after it")
         names = _assigned(statements) - without
+        if isinstance(loop, ast.For):
+            names -= _set_first(statements) - _read_after(run, loop)
         self.before = run.names
         self.names = [name for name in run.names if name in names]
         self.templates = [self._ready(run.names[name]) for name in self.names]
@@ -364,7 +407,7 @@ def _counted(run: Interpreter, node: ast.For, call: ast.Call) -> None:
         begin, end, stride = b.constant(0), count, b.constant(1)
     else:
         begin, end, stride = lower, upper, step
-    carried = _Carried(run, node.body, {node.target.id})
+    carried = _Carried(run, node, frozenset((node.target.id,)))
     params = [Value(I64), *[Value(part.type) for part in carried.start]]
     block = b.open_block()
     carried.enter(params[1:])
@@ -377,6 +420,9 @@ def _counted(run: Interpreter, node: ast.For, call: ast.Call) -> None:
     operands = [begin, end, stride, *carried.start]
     region = block.region(params, yields)
     carried.finish(b.emit(For(), *[x.value for x in operands], regions=[region]))
+    turns = (end - begin + (stride - 1)) // stride
+    last = lower - (turns - 1) * -bounds[2] if down else lower + (turns - 1) * step
+    run.names[node.target.id] = Tensor(b.cast(last, wanted.dtype))
 
 
 def while_loop(run: Interpreter, node: ast.While) -> None:
@@ -384,7 +430,7 @@ def while_loop(run: Interpreter, node: ast.While) -> None:
     if node.orelse:
         run.fail("while ... else is not part of the language")
     b = run.b
-    carried = _Carried(run, node.body, set())
+    carried = _Carried(run, node)
     regions = []
     for part in ("condition", "body"):
         params = [Value(x.type) for x in carried.start]
@@ -415,6 +461,8 @@ def index_block(run: Interpreter, owner: Tensor | Pointer, where: ast.expr) -> A
     given = list(owner.shape)
     for part in parts:
         if isinstance(part, ast.Slice) and (part.lower, part.upper, part.step) == (None,) * 3:
+            if not owner.shape:
+                continue  # a number has no axes: x[:, None] gives it one
             if not given:
                 run.fail(f"more axes than {owner} has", node=where)
             shape.append(given.pop(0))
@@ -433,4 +481,6 @@ def index_block(run: Interpreter, owner: Tensor | Pointer, where: ast.expr) -> A
 
 
 def _reshaped(run: Interpreter, x: Expr, shape: Sequence[int]) -> Expr:
+    if not x.shape:
+        return run.b.broadcast(x, shape) if shape else x
     return run.b.reshape(x, shape) if shape else x

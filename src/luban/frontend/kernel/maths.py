@@ -267,6 +267,12 @@ def round_(run: Interpreter, x: Any) -> Tensor:
     return Tensor(whole + b.select(away, b.unary("sign", given), 0.0))
 
 
+@builtin("libdevice", "libdevice.llrint")
+def llrint(run: Interpreter, x: Any) -> Tensor:
+    """The nearest whole number, ties to even, as int64."""
+    return run.cast(Tensor(run.b.unary("round", run.tensor(x).expr)), BY_NAME["int64"])
+
+
 @builtin("libdevice", "libdevice.isnan")
 def isnan(run: Interpreter, x: Any) -> Tensor:
     """Whether x is NaN, as int1."""

@@ -154,6 +154,22 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
+class _PhiloxState:
+    """The generator of a GPU: its state is a seed and an offset, 16 bytes."""
+
+    def __init__(self) -> None:
+        self._state = torch.tensor([0, 0], dtype=torch.int64)
+
+    def get_state(self) -> torch.Tensor:
+        """The seed and the offset, as bytes; the seed is PyTorch's."""
+        self._state[0] = torch.initial_seed()
+        return self._state.clone().view(torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> None:
+        """Take over an offset."""
+        self._state = state.view(torch.int64).clone()
+
+
 def _seed(number: int) -> torch.Generator:
     return torch.default_generator.manual_seed(int(number))
 
@@ -189,7 +205,7 @@ _CUDA: Mapping[str, Any] = {
     "device": _Nothing,
     "device_of": _Nothing,
     "_DeviceGuard": _Nothing,
-    "default_generators": (torch.default_generator,),
+    "default_generators": (_PhiloxState(),),
 }
 
 
@@ -218,6 +234,7 @@ def _runtime_answers(source: str) -> Iterator[None]:
     replaced += [
         (torch, "manual_seed", _seed),
         (torch, "Generator", _Generator),
+        (torch._C, "_cuda_getCurrentRawStream", lambda *_: 0),
     ]
     missing = object()
     before = [(owner, name, getattr(owner, name, missing)) for owner, name, _ in replaced]
