@@ -107,6 +107,7 @@ def main() -> int:
                 met = False
                 continue
         met = met and cold.own <= peer.own
+        print(f"{name}: {cold.own / peer.own:.2f}", file=sys.stderr, flush=True)
         sizes = (case.path().stat().st_size, cold.own, cold.tree, warm.own, peer.own)
         ratios = (peak / peer.own for peak in (cold.own, cold.tree, warm.own))
         lines.append(

@@ -145,7 +145,7 @@ COMPILE_PROCESS: Setting[bool] = Setting(
     "LUBAN_COMPILE_PROCESS",
     True,
     _flag,
-    "compile in a process of its own, which keeps the compiler's memory and crashes out of this one",
+    "compile in a process of its own, which keeps the compiler's memory and crashes to itself",
 )
 KERNEL_CHECK: Setting[bool] = Setting(
     "LUBAN_KERNEL_CHECK",
