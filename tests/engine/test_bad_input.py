@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import luban
 from luban.core.errors import (
@@ -321,6 +322,20 @@ def endless() -> onnx.ModelProto:
     return model_of(nodes, [value("n", [], INT64), value("x", [3])], [value("y", [3])])
 
 
+def layers() -> onnx.ModelProto:
+    """Products of many sizes: `luban tune` is busy with each for a while."""
+    nodes, last, weights = [], "x", []
+    for i in range(24):
+        rows, columns = 256 + 8 * i, 264 + 8 * i
+        matrix = np.full((rows, columns), 0.01, np.float32)
+        weights.append(numpy_helper.from_array(matrix, f"w{i}"))
+        nodes.append(helper.make_node("MatMul", [last, f"w{i}"], [f"y{i}"]))
+        last = f"y{i}"
+    made = model_of(nodes, [value("x", [256, 256])], [value(last, [256, 448])])
+    made.graph.initializer.extend(weights)
+    return made
+
+
 def test_a_model_works_after_an_interrupt() -> None:
     model = luban.compile(endless())
     x = np.ones(3, np.float32)
@@ -332,23 +347,34 @@ def test_a_model_works_after_an_interrupt() -> None:
     assert model({"n": np.array(5), "x": x})["y"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("delay_s", [0.5, 1.5])
-def test_ctrl_c_during_a_command_leaves_whole_files_only(tmp_path: Path, delay_s: float) -> None:
+@pytest.mark.parametrize("command", ["run", "check", "tune"])
+@pytest.mark.parametrize("delay_s", [0.0, 1.0])
+def test_ctrl_c_during_a_command_ends_it_soon_and_leaves_whole_files_only(
+    tmp_path: Path, command: str, delay_s: float
+) -> None:
+    """From when it has begun to compile: `run` and `check` then go on to a loop without an end."""
     feeds = tmp_path / "feeds.npz"
     np.savez(feeds, n=np.array(1 << 40), x=np.ones(3, np.float32))
     cache, output = tmp_path / "cache", tmp_path / "out.npz"
-    path = saved(endless(), tmp_path)
-    arguments = ("run", str(path), "--inputs", str(feeds), "--output", str(output))
-    process = _luban(cache, *arguments)
-    try:
-        process.communicate(timeout=delay_s)
-        raise AssertionError("it must not end by itself")
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
+    path = saved(endless() if command != "tune" else layers(), tmp_path)
+    options = {
+        "run": ("--inputs", str(feeds), "--output", str(output)),
+        "check": ("--inputs", str(feeds), "--repro", str(tmp_path / "repro.py")),
+        "tune": (),
+    }
+    process = _luban(cache, command, str(path), *options[command])
+    while not cache.exists() and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(delay_s)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
     _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - start < 10  # 0.2 to 0.5 s on a machine that does nothing else
     assert process.returncode in (130, -signal.SIGINT), errors
     names = [p.name for p in tmp_path.rglob("*")]
     assert not [name for name in names if name.startswith((".writing", ".luban"))]
-    assert "out.npz" not in names
+    assert not {"out.npz", "repro.py"} & {*names}
     store = Cache(cache, 1 << 30)
-    assert store.stats().num_entries == len([p for p in cache.rglob("*") if p.is_file()])
+    kept = [p for p in cache.rglob("*") if p.is_file() and p.name != "knowledge.json"]
+    assert store.stats().num_entries == len(kept)

@@ -48,13 +48,25 @@ def parser_and_modules() -> tuple[argparse.ArgumentParser, dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser, modules = parser_and_modules()
-    chosen = parser.parse_args(arguments)
-    # Imported late: even the exception tree is not needed for --help.
-    from luban.core.errors import InternalError, LubanError
-
     try:
-        code = modules[chosen.command].execute(chosen)
+        parser, modules = parser_and_modules()
+        chosen = parser.parse_args(arguments)
+    except KeyboardInterrupt:
+        print("luban: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    return _run(modules[chosen.command], chosen)
+
+
+def _run(module: Any, chosen: argparse.Namespace) -> int:
+    """The command's exit code, its errors told."""
+    try:
+        # Imported late: even the exception tree is not needed for --help.
+        from luban.core.errors import InternalError, LubanError
+    except KeyboardInterrupt:
+        print(f"luban {chosen.command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    try:
+        code = module.execute(chosen)
         sys.stdout.flush()
         return int(code)
     except LubanError as error:
