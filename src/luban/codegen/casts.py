@@ -8,6 +8,7 @@ from luban.codegen import narrow
 from luban.codegen.elementwise import elementwise
 from luban.codegen.emitter import Emitter
 from luban.codegen.integers import clamp
+from luban.codegen.matrix import has_bf16
 from luban.codegen.registers import RegisterTile, memory_elem, register_elem
 from luban.codegen.table import emits
 from luban.codegen.writer import BITS, Value, Writer
@@ -22,7 +23,18 @@ __all__ = ["cast"]
 def emit_cast(op: Cast, f: Emitter, operation: Operation) -> Sequence[RegisterTile]:
     """Part by part: the layout gives both sides the same chunks."""
     source = operation.operands[0].type.dtype
+    if op.flush and (source.name, op.dtype.name) == ("f32", "bf16"):
+        return elementwise(f, operation, lambda x: _to_pairs(f, x))
     return elementwise(f, operation, lambda x: cast(f.w, source, op.dtype, x, op.saturate))
+
+
+def _to_pairs(f: Emitter, x: Value) -> Value:
+    """f32 as the f32 that carries a bf16, by the instruction that goes with bf16 products."""
+    if not has_bf16(f, x.lanes):
+        return narrow.round_carrier(f.w, DTYPES["bf16"], x)
+    name = f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * x.lanes}"
+    bits = f.w.bitcast(f.w.call(name, "bfloat", x.lanes, x), "i16", x.lanes)
+    return narrow.from_memory(f.w, DTYPES["bf16"], bits)
 
 
 @emits(Bitcast)

@@ -20,7 +20,7 @@ from luban.codegen.writer import Value
 from luban.tile.function import Operation
 from luban.tile.ops import Dot4, DotPair
 
-__all__: list[str] = []
+__all__ = ["has_bf16"]
 
 # (acc, a) -> acc: adds the products of one row's four bytes with the panel it was made for
 Step = Callable[[Value, Value], Value]
@@ -190,16 +190,17 @@ def emit_dot_pair(_op: DotPair, f: Emitter, operation: Operation) -> Sequence[Re
     return f.result(operation, parts)
 
 
-def _has_bf16(f: Emitter, size: int) -> bool:
-    if size == 16:
-        return f.target.has("avx512bf16")
-    return size in (4, 8) and f.target.has("avx512bf16") and f.target.has("avx512vl")
+def has_bf16(f: Emitter, size: int) -> bool:
+    """Whether the target has the instructions for bf16 in vectors of `size` f32."""
+    if not f.target.has("avx512bf16"):
+        return False
+    return size == 16 or (size in (4, 8) and f.target.has("avx512vl"))
 
 
 def _pair_step(f: Emitter, size: int, panel: Value) -> Step:
     """Adds the products of one row's pair, two bf16 in an i32, with a panel of pairs."""
     w = f.w
-    if _has_bf16(f, size):
+    if has_bf16(f, size):
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * size}"
         bits = w.bitcast(panel, "bfloat", 2 * size)
 

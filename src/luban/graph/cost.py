@@ -182,10 +182,12 @@ def _winograd(n: Node) -> Cost:
     tiles = batch * dims.ceil_div(height, tile) * dims.ceil_div(width, tile)
     image = _coefficients(matrices.image) * 2 * points
     result = _coefficients(matrices.result) * (points + tile)
-    done = tiles * (2 * points**2 * channels * columns + image * channels + result * columns)
+    products = tiles * 2 * points**2 * channels * columns
+    moved = tiles * (image * channels + result * columns)
     if n.op.filter_axes == 1:  # once at least; a kernel repeats it for each of its blocks
-        done += 2 * points * _coefficients(matrices.filters) * channels * columns
-    return Cost({"f32": done}, _product(n).done - done)
+        moved += 2 * points * _coefficients(matrices.filters) * channels * columns
+    done = _operations(products, _BY_GROUP.get(n.op.group, "f32")) + _operations(moved)
+    return Cost(done.operations, _product(n).done - done.done)
 
 
 def _coefficients(matrix: Matrix) -> int:

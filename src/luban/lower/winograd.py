@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from luban.core import dims
 from luban.core.dims import DimLike
-from luban.core.dtypes import DTYPES
+from luban.core.dtypes import DTYPES, DType
 from luban.core.registers import Registers
 from luban.graph.ops.winograd import TAPS, Transforms, WinogradConvolution, transforms
 from luban.ir.node import Graph
@@ -37,7 +37,9 @@ from luban.tile.expr import Expr
 
 __all__ = ["lower_winograd"]
 
-_BATCH, _LINE, _ROW, _COLUMN, _POINT_LINE, _POINT_ROW, _CHANNEL, _PANEL, _MATRIX = range(9)
+_BATCH, _LINE, _ROW, _COLUMN, _POINT_LINE, _POINT_ROW, _CHANNEL, _PANEL, _MATRIX, _INSIDE = range(
+    10
+)
 _UNROLL = 4
 _PART = 256  # channels whose filters at six points fit a part of the second cache
 
@@ -65,6 +67,12 @@ class _Plan:
     columns: int
     width: int
     filter_axes: int
+    group: int
+
+    @property
+    def factor(self) -> DType:
+        """What the image at the points and the filters are multiplied in."""
+        return DTYPES["f32" if self.group == 1 else "bf16"]
 
     @property
     def size(self) -> int:
@@ -92,11 +100,12 @@ def lower_winograd(name: str, body: Graph, registers: Registers) -> Kernel:
     channel, panel = axis_index(_CHANNEL), axis_index(_PANEL)
     matrix, column = axis_index(_MATRIX), axis_index(_COLUMN)
     x = loaded(trace.value(image, (batch, *places, channel)))
-    w = loaded(trace.value(panels, (matrix, panel, channel, column)))
+    inside = (axis_index(_INSIDE),) * (op.group > 1)
+    w = loaded(trace.value(panels, (matrix, panel, channel, column, *inside)))
     if x.args or offset_of(x).coefficient(_CHANNEL) != 1:
         raise Declined("the channels of the image are not next to each other")
     _, height, length, channels = image.tensor.shape
-    width = panels.tensor.shape[-1]
+    width = panels.tensor.shape[3]
     if not all(isinstance(size, int) for size in (channels, width, op.columns)):
         raise Declined("the channels are known at run time only")
     plan = _Plan(
@@ -112,6 +121,7 @@ def lower_winograd(name: str, body: Graph, registers: Registers) -> Kernel:
         int(op.columns),  # type: ignore[arg-type]
         int(width),  # type: ignore[arg-type]
         op.filter_axes,
+        op.group,
     )
     b = FunctionBuilder(name)
     scope = Scope(b, body, nest)
@@ -119,7 +129,15 @@ def lower_winograd(name: str, body: Graph, registers: Registers) -> Kernel:
     epilogue = Epilogue(scope, nest, reduction, plan.tile * lanes)
     limit = registers.tile_rows(plan.width, 4)
     count = plan.batch * plan.tiles[0] * plan.tiles[1]
-    blocks = choose_blocks(count, limit, plan.size**2, plan.channels, plan.columns, plan.width)
+    blocks = choose_blocks(
+        count,
+        limit,
+        plan.size**2,
+        plan.channels,
+        plan.columns,
+        plan.width,
+        plan.factor.size_bytes,
+    )
     return _Writer(b, scope, plan, epilogue, blocks, limit, lanes).kernel()
 
 
@@ -164,9 +182,9 @@ class _Writer:
         f32, size = DTYPES["f32"], plan.size
         # Rows of whole vectors; a vector between matrices, or they would share few cache sets.
         self.depth = -(-plan.channels // lanes) * lanes
-        self.image_step = blocks.tiles * self.depth + lanes
+        self.image_step = blocks.tiles * self.depth + lanes * plan.group
         self.sums_step = blocks.tiles * plan.width + lanes
-        self.points = b.scratch(f32, size * size * self.image_step)
+        self.points = b.scratch(plan.factor, size * size * self.image_step)
         self.sums = b.scratch(f32, size * size * self.sums_step)
         self.held = b.scratch(f32, size * size * lanes)
         self.filters = scope.pointer(plan.filters)
@@ -274,7 +292,8 @@ class _Writer:
                 begin = row * self.image_step + number * self.depth + channel
                 for i, value in enumerate(image_pass(b, given, plan.matrices)):
                     place = begin + i * (size * self.image_step)
-                    b.store(self.points, place, value, align=4 * lanes)
+                    rounded = b.cast(value, plan.factor, flush=True)
+                    b.store(self.points, place, rounded, align=4 * lanes // plan.group)
                 over_rows.yield_()
             over_channels.yield_()
 
@@ -315,7 +334,7 @@ class _Writer:
             here = start + matrix * self.step
             ahead = self._ahead(matrix)
             then = None if ahead is None else here + ahead
-            every = (0, plan.channels)
+            every = (0, -(-plan.channels // plan.group))
             filters = _Filters(self.filters, here, every, then, vectors)
             self._product(matrix, filters, count, vectors)
             over_matrices.yield_()
@@ -324,7 +343,7 @@ class _Writer:
         """How far the filters that are multiplied next are from the present; None if near."""
         b, scope, plan = self.b, self.scope, self.plan
         num_matrices = plan.size**2
-        if num_matrices * plan.channels * plan.columns * 4 <= FAR_BYTES:
+        if num_matrices * plan.channels * plan.columns * plan.factor.size_bytes <= FAR_BYTES:
             return None
         panel_step = scope.size(offset_of(plan.filters).coefficient(_PANEL))
         back = panel_step - self.step * (num_matrices - 1)
@@ -385,7 +404,7 @@ class _Writer:
 
     def _product(self, matrix: Expr, filters: _Filters, count: Expr, vectors: int) -> None:
         """One matrix of the image times rows of one panel of the filters."""
-        b, plan = self.b, self.plan
+        b, plan, wide = self.b, self.plan, self.lanes * self.plan.group
         image, sums = matrix * self.image_step, matrix * self.sums_step
         row = number = 0
         parts = split_rows(self.blocks.tiles, self.limit)
@@ -399,8 +418,8 @@ class _Writer:
                 ahead: list[Expr] = []
                 if filters.next is not None:
                     line = (over_rows.index + number) * share
-                    first = b.select(line < filters.lines, line, 0) * self.lanes + filters.next
-                    ahead = [first + v * self.lanes for v in range(share)]
+                    first = b.select(line < filters.lines, line, 0) * wide + filters.next
+                    ahead = [first + v * wide for v in range(share)]
                 places = [
                     sums + (begin + r) * plan.width + v * self.lanes
                     for r in range(height)
@@ -422,28 +441,37 @@ class _Writer:
         ahead: Sequence[Expr],
     ) -> Sequence[Expr]:
         """The products' sums; added to those at `places` where the filters are a part."""
-        b, plan, lanes = self.b, self.plan, self.lanes
+        b, plan, lanes, group = self.b, self.plan, self.lanes, self.plan.group
+        wide = lanes * group
         if plan.filter_axes == 1:
             carried = [b.load(self.sums, place, (lanes,), align=4 * lanes) for place in places]
         else:
-            carried = [b.full((lanes,), 0.0, "f32")] * len(places)
-        channels = self.part
-        unroll = next((u for u in (_UNROLL, 3) if channels % u == 0), _UNROLL)
-        step = filters.lines * lanes if plan.filter_axes == 1 else plan.width
+            shape = (lanes,) if group == 1 else (1, lanes)
+            carried = [b.full(shape, 0.0, "f32")] * len(places)
+        steps = self.part if plan.filter_axes == 1 else -(-plan.channels // group)
+        unroll = next((u for u in (_UNROLL, 3) if steps % u == 0), _UNROLL)
+        step = filters.lines * lanes if plan.filter_axes == 1 else plan.width * group
         with b.for_(*filters.channels, 1, carried=carried, unroll=unroll) as loop:
-            row = filters.start + loop.index * plan.width
-            right = [b.load(filters.pointer, row + v * lanes, (lanes,)) for v in range(vectors)]
+            row = filters.start + loop.index * (plan.width * group)
+            right = [b.load(filters.pointer, row + v * wide, (wide,)) for v in range(vectors)]
             for far in ahead:
                 number = loop.index if plan.filter_axes == 2 else loop.index - filters.channels[0]
                 place = far + number * step
                 b.prefetch(self.filters, place, locality=SECOND_CACHE)
             totals = []
             for r in range(len(places) // vectors):
-                left = b.load(self.points, image + loop.index + r * self.depth)
+                place = image + loop.index * group + r * self.depth
+                left = b.load(self.points, place, () if group == 1 else (1, group))
                 for v, column in enumerate(right):
-                    totals.append(b.fma(left, column, loop.carried[r * vectors + v]))
+                    total = loop.carried[r * vectors + v]
+                    if group == 1:
+                        totals.append(b.fma(left, column, total))
+                    else:
+                        totals.append(b.dot_pair(total, left, column))
             loop.yield_(*totals)
-        return loop.results
+        if group == 1:
+            return loop.results
+        return [b.reshape(total, (self.lanes,)) for total in loop.results]
 
     def _result(self, panel: Expr, first: Expr, count: Expr) -> None:
         """The sums of one panel as places of the result, and what becomes of them."""

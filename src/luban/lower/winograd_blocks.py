@@ -34,16 +34,23 @@ class Blocks:
 
 
 def choose_blocks(
-    count: DimLike, limit: int, num_matrices: int, channels: int, columns: int, width: int
+    count: DimLike,
+    limit: int,
+    num_matrices: int,
+    channels: int,
+    columns: int,
+    width: int,
+    size_bytes: int = 4,
 ) -> Blocks:
     """Blocks whose image stays in the second cache, and enough programs for the threads.
 
     count         tiles in all
     limit         rows of the register tile
     num_matrices  pairs of points
+    size_bytes    of a factor of the products; sums have 4
     """
-    filters_bytes = num_matrices * channels * columns * 4
-    tile_bytes = num_matrices * (channels + width) * 4
+    filters_bytes = num_matrices * channels * columns * size_bytes
+    tile_bytes = num_matrices * (channels * size_bytes + width * 4)
     most = max(_MOST_BYTES // tile_bytes, limit)
     panels = -(-columns // width)
     stream = _STREAM[filters_bytes > _FAR_BYTES]

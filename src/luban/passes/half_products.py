@@ -26,6 +26,7 @@ from luban.graph.ops.structure import Pad, Reshape, Transpose
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 from luban.passes.constant_nodes import constant_nodes
 from luban.passes.decision import Decision
+from luban.passes.quads import whole_groups
 
 __all__ = ["GROUP", "half_products"]
 
@@ -78,7 +79,7 @@ def _in_pairs(
     registers: Registers,
 ) -> Node:
     rows, panels = operands
-    left = _whole_pairs(_rounded(rows), rows.tensor.rank - 1)
+    left = whole_groups(_rounded(rows), -1, GROUP)
     matrix = panels.operands[0]
     inner = rows.tensor.shape[-1]
     if left.tensor.shape[-1] != inner:
@@ -108,20 +109,10 @@ def _rounded(x: Node) -> Node:
     return build.cast(x, _HALF)
 
 
-def _whole_pairs(x: Node, axis: int) -> Node:
-    """x with a zero behind an axis of an odd size."""
-    size = x.tensor.shape[axis]
-    high: list[DimLike] = [0] * x.tensor.rank
-    high[axis] = dims.ceil_div(size, GROUP) * GROUP - size
-    if high[axis] == 0:
-        return x
-    return build.pad(x, (0,) * x.tensor.rank, high, build.constant(0, x.tensor.dtype))
-
-
 def _padded_matrix(matrix: Node, inner: DimLike) -> Node:
     """A matrix [*B, taps * inner, N] with a row of zeros behind each `inner` odd rows."""
     *batch, depth, columns = matrix.tensor.shape
     taps = dims.floor_div(depth, inner)
     split = build.reshape(matrix, (*batch, taps, inner, columns))
-    whole = _whole_pairs(split, split.tensor.rank - 2)
+    whole = whole_groups(split, -2, GROUP)
     return build.reshape(whole, (*batch, taps * whole.tensor.shape[-2], columns))

@@ -15,7 +15,7 @@ from luban.core.dtypes import DType
 from luban.graph import build
 from luban.ir.node import Node
 
-__all__ = ["GROUP", "Factors", "byte_factors", "takes_quads"]
+__all__ = ["GROUP", "Factors", "byte_factors", "takes_quads", "whole_groups"]
 
 GROUP = 4
 _HALF = 128
@@ -66,7 +66,9 @@ def byte_factors(rows: Node, matrix: Node) -> Factors:
         axis = matrix.tensor.rank - 2
         sums = build.reduce("sum", build.cast(matrix, "i32"), [axis], keep_axes=True)
         column_share = build.multiply(sums, -_HALF)
-    return Factors(_whole_groups(rows, -1), _whole_groups(matrix, -2), row_share, column_share)
+    return Factors(
+        whole_groups(rows, -1, GROUP), whole_groups(matrix, -2, GROUP), row_share, column_share
+    )
 
 
 def _flipped(x: Node, element: str) -> Node:
@@ -76,10 +78,10 @@ def _flipped(x: Node, element: str) -> Node:
     return moved if element == "u8" else build.bitcast(moved, "i8")
 
 
-def _whole_groups(x: Node, axis: int) -> Node:
-    """x with zeros behind an axis up to a multiple of four."""
+def whole_groups(x: Node, axis: int, group: int) -> Node:
+    """x with zeros behind an axis up to a multiple of `group`."""
     rank = x.tensor.rank
     high: list[DimLike] = [0] * rank
     size = x.tensor.shape[axis % rank]
-    high[axis % rank] = dims.ceil_div(size, GROUP) * GROUP - size
+    high[axis % rank] = dims.ceil_div(size, group) * group - size
     return build.pad(x, (0,) * rank, high, build.constant(0, x.tensor.dtype))

@@ -7,6 +7,7 @@ Runs on what the layout pass made: a `panel_convolution` of constant filters bec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -22,6 +23,7 @@ from luban.graph.ops.structure import Pad
 from luban.graph.ops.winograd import TAPS, WinogradConvolution, transforms
 from luban.ir.node import Graph, Node, map_graph, node, rebuilt
 from luban.passes.decision import Decision
+from luban.passes.quads import whole_groups
 
 __all__ = ["use_winograd"]
 
@@ -32,6 +34,19 @@ _TRANSFORM = {2: 45.0, 4: 160.0}
 _LOW_TILE = 4.0  # rows of sums that take as long as reading a row of the panel
 _WEIGHT_BYTES = 8.0  # of weights that arrive from memory in the time of a vector multiply-add
 _HALF_BYTES = 1 << 24  # of filters: beyond, half of their transform is left to the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Tiles of `tile` x `tile` places, 1 for the plain form; products in groups of `group`."""
+
+    tile: int
+    group: int = 1
+
+
+_FORMS = (_Form(1), _Form(2), _Form(4))
+# Factors in bf16 have 1.5 times the error of the plain form in tiles of 2, 4 times in tiles of 4.
+_PAIR_FORMS = (_Form(1, 2), _Form(2, 2), _Form(4))
 _PAYS = 0.9  # less gain than this is not worth more memory for weights
 
 
@@ -46,45 +61,45 @@ def use_winograd(graph: Graph, registers: Registers) -> tuple[Graph, list[Decisi
     def change(old: Node, operands: tuple[Node, ...]) -> Node:
         if not isinstance(old.op, PanelConvolution):
             return rebuilt(old, operands)
-        tile, why = _choice(old, old.op, constant, registers)
-        decisions.append(Decision(old, tile > 0, why))
-        if tile == 0:
+        form, why = _choice(old, old.op, constant, registers)
+        decisions.append(Decision(old, form is not None, why))
+        if form is None:
             return rebuilt(old, operands)
-        return _in_tiles(old, old.op, operands, tile, registers)
+        return _in_tiles(old, old.op, operands, form, registers)
 
     return map_graph(graph, change), decisions
 
 
 def _choice(
     old: Node, op: PanelConvolution, constant: set[Node], registers: Registers
-) -> tuple[int, str]:
-    """(tile, 0 for none, and why)"""
+) -> tuple[_Form | None, str]:
+    """(how, None for the plain form, and why)"""
     filters = old.operands[1]
     if op.window != (TAPS, TAPS) or {*op.strides, *op.dilation} != {1}:
-        return 0, "not a 3 x 3 convolution without strides and dilation"
+        return None, "not a 3 x 3 convolution without strides and dilation"
     dtypes = {op.dtype, *(o.tensor.dtype for o in old.operands)}
     if dtypes != {DTYPES["f32"]}:
-        return 0, "tiles of a convolution have a kernel for f32 only"
+        return None, "tiles of a convolution have a kernel for f32 only"
     channels = old.operands[0].tensor.shape[-1]
     if filters not in constant or not isinstance(filters.op, PackPanels):
-        return 0, "filters that a call computes would be transformed in every call"
+        return None, "filters that a call computes would be transformed in every call"
     if not isinstance(channels, int) or not isinstance(op.columns, int):
-        return 0, "the channels are known at run time only"
+        return None, "the channels are known at run time only"
     batch = _expected(old.tensor.shape[0], 1)
     places = [_expected(size, _SIZE) for size in old.tensor.shape[1:3]]
     lanes = registers.lanes(4)
+    plain, *forms = _PAIR_FORMS if registers.pair_products else _FORMS
     costs = {
-        tile: _cost(tile, batch, places, channels, op.columns, lanes) for tile in (1, *_TRANSFORM)
+        form: _cost(form, batch, places, channels, op.columns, lanes) for form in (plain, *forms)
     }
-    if registers.pair_products:  # the plain form multiplies two bf16 channels at a time
-        costs[1] *= -(-channels // 2) / channels
-    best = min(costs, key=lambda tile: costs[tile] / (1 if tile == 1 else _PAYS))
-    if best == 1:
-        return 0, "transforms and larger weights cost more than fewer multiplications save"
-    saved = 1 - costs[best] / costs[1]
-    half = _filter_axes(best, channels, op.columns) == 1
+    best = min(costs, key=lambda form: costs[form] / (1 if form is plain else _PAYS))
+    if best is plain:
+        return None, "transforms and larger weights cost more than fewer multiplications save"
+    saved = 1 - costs[best] / costs[plain]
+    half = _filter_axes(best.tile, channels, op.columns) == 1
     note = "; filters transformed half way, for half the memory" if half else ""
-    return best, f"Winograd tiles of {best} x {best}: about {saved:.0%} less time{note}"
+    what = f"{best.tile} x {best.tile}" + (", factors in bf16" if best.group > 1 else "")
+    return best, f"Winograd tiles of {what}: about {saved:.0%} less time{note}"
 
 
 def _filter_axes(tile: int, channels: DimLike, columns: DimLike) -> int:
@@ -100,23 +115,24 @@ def _expected(size: DimLike, usual: int) -> int:
 
 
 def _cost(
-    tile: int, batch: int, places: Sequence[int], channels: int, columns: int, lanes: int
+    form: _Form, batch: int, places: Sequence[int], channels: int, columns: int, lanes: int
 ) -> float:
-    """Vector multiply-adds, or what takes as long; a tile of 1 is the plain convolution."""
+    """Vector multiply-adds, or what takes as long."""
+    tile, steps = form.tile, -(-channels // form.group)
     vectors = -(-columns // lanes)
     count = batch * prod(-(-size // tile) for size in places)
     matrices = TAPS**2 if tile == 1 else (tile + TAPS - 1) ** 2
     rows = min(count, places[-1]) if tile == 1 else count
-    products = matrices * max(count, _LOW_TILE * -(-count // max(rows, 1))) * channels * vectors
-    weights = matrices * channels * vectors * lanes * 4 / _WEIGHT_BYTES
+    products = matrices * max(count, _LOW_TILE * -(-count // max(rows, 1))) * steps * vectors
+    weights = matrices * steps * vectors * lanes * 4 / _WEIGHT_BYTES
     moved = 0.0 if tile == 1 else count * _TRANSFORM[tile] * (-(-channels // lanes) + vectors)
     return products + weights + moved
 
 
 def _in_tiles(
-    old: Node, op: PanelConvolution, operands: Sequence[Node], tile: int, registers: Registers
+    old: Node, op: PanelConvolution, operands: Sequence[Node], form: _Form, registers: Registers
 ) -> Node:
-    image, panels = operands
+    tile, (image, panels) = form.tile, operands
     matrix = panels.operands[0]
     low: tuple[DimLike, DimLike] = (0, 0)
     high: tuple[DimLike, DimLike] = (0, 0)
@@ -134,11 +150,18 @@ def _in_tiles(
     batch, *places, _ = old.tensor.shape
     count = batch * prod((dims.ceil_div(p, tile) for p in places), start=1)
     rows = dims.common_divisor(count)  # one image of a run-time batch
-    width = registers.panel_width(op.columns, 4, rows if rows > 1 else count, channels, channels)
+    if form.group > 1:
+        transformed = build.cast(whole_groups(transformed, 1, form.group), "bf16")
+    size_bytes = transformed.tensor.dtype.size_bytes
+    width = registers.panel_width(
+        op.columns, size_bytes, rows if rows > 1 else count, channels, channels
+    )
     return node(
-        WinogradConvolution(tile, low, high, op.columns, op.dtype, filter_axes=axes),
+        WinogradConvolution(
+            tile, low, high, op.columns, op.dtype, group=form.group, filter_axes=axes
+        ),
         image,
-        node(PackPanels(width), transformed),
+        node(PackPanels(width, form.group), transformed),
         loc=old.loc,
     )
 

@@ -403,10 +403,13 @@ class Emitter:
         """x * y + z, rounded once."""
         return self.emit(Fma(), *self.align_operands(x, y, z))[0]
 
-    def cast(self, x: Expr, to: str | DType, *, saturate: bool | None = None) -> Expr:
+    def cast(
+        self, x: Expr, to: str | DType, *, saturate: bool | None = None, flush: bool = False
+    ) -> Expr:
         """The same numbers in another element type; nothing when it is there already.
 
         saturate: clamp what does not fit. By default floats saturate and integers wrap.
+        flush: subnormal numbers may become zero.
         """
         to = dtype(to)
         if to is x.dtype:
@@ -414,7 +417,8 @@ class Emitter:
         known = self._known.get(x.value)
         if type(known) is int and to.is_integer and to.lowest <= known <= to.highest:
             return self.constant(known, to)
-        return self.emit(Cast(to, x.dtype.is_float if saturate is None else saturate), x.value)[0]
+        clamped = x.dtype.is_float if saturate is None else saturate
+        return self.emit(Cast(to, clamped, flush), x.value)[0]
 
     def bitcast(self, x: Expr, to: str | DType) -> Expr:
         """The same bits read as another element type of the same width."""

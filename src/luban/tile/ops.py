@@ -322,11 +322,13 @@ class Cast(TileOp):
     floats are truncated, clamped to i64 (u64 for a u64 result), then wrap, NaN becomes 0; fp8
     overflow becomes inf or NaN, as the type has it, and f4 is clamped. NaN becomes -0.0 in f4.
     Overflow to f16, bf16, f32 is inf in both modes. To bool: x != 0. From bool: 0 or 1.
+    flush=True: hardware may take subnormal numbers for zero, as it does in `dot_pair`.
     """
 
     name: ClassVar[str] = "cast"
     dtype: DType
     saturate: bool = True
+    flush: bool = False
 
     def _infer(self, *types: TileType) -> tuple[TileType, ...]:
         self.expect_count(types, 1)

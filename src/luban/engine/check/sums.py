@@ -45,7 +45,7 @@ def length(n: Node, sizes: dict[str, int]) -> int:
             case CodedDot() | PanelCodedDot():
                 return dims.evaluate(coded_depth(n), sizes)
             case WinogradConvolution():  # at each pair of points
-                return dims.evaluate(n.operands[1].tensor.shape[-2], sizes)
+                return dims.evaluate(n.operands[0].tensor.shape[-1], sizes)
             case Reduce(kind="sum"):
                 shape = n.operands[0].tensor.shape
                 return prod(dims.evaluate(shape[axis], sizes) for axis in op.axes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from luban.core import dims
+from luban.core.dtypes import DTYPES
 from luban.graph.meaning.context import Array, Context, Meaning, stored, widened
 from luban.graph.meaning.packed import unpacked
 from luban.graph.ops.winograd import TAPS, WinogradConvolution, transforms
@@ -17,7 +18,8 @@ def _winograd_convolution(
     op: WinogradConvolution, operands: list[Array], context: Context
 ) -> Array:
     image, panels = (widened(operand) for operand in operands)
-    filters = unpacked(panels, dims.evaluate(op.columns, context.sizes))
+    channels = image.shape[-1]
+    filters = unpacked(panels, dims.evaluate(op.columns, context.sizes), op.group)[:, :channels]
     matrices = transforms(op.tile)
     to_points = np.array(matrices.image, image.dtype)
     to_places = np.array(matrices.result, image.dtype)
@@ -29,7 +31,7 @@ def _winograd_convolution(
         to_filters = np.abs(to_filters) if op.magnitudes else to_filters
         taps = filters.reshape(size, TAPS, *filters.shape[1:])
         filters = np.einsum("jx,ixco->ijco", to_filters, taps).reshape(-1, *filters.shape[1:])
-    batch, *space, channels = image.shape
+    batch, *space, _ = image.shape
     low, high = ([dims.evaluate(v, context.sizes) for v in ends] for ends in (op.low, op.high))
     places = [max(s + a + b - (TAPS - 1), 0) for s, a, b in zip(space, low, high, strict=True)]
     counts = [-(-p // op.tile) for p in places]
@@ -41,6 +43,8 @@ def _winograd_convolution(
     tiles = tiles[:, :: op.tile, :: op.tile][:, : counts[0], : counts[1]]
     # [batch, tile row, tile column, channel, size, size] -> [size * size, tiles, channel]
     points = to_points @ tiles @ to_points.T
+    if op.group > 1:
+        points = widened(stored(points, DTYPES["bf16"], context.precision))
     points = points.reshape(-1, channels, size * size).transpose(2, 0, 1)
     sums = (points @ filters).transpose(1, 2, 0)
     sums = sums.reshape(batch, *counts, filters.shape[-1], size, size)

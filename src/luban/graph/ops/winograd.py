@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from luban.core import dims
 from luban.core.dims import DimLike
-from luban.core.dtypes import DType
+from luban.core.dtypes import DTYPES, DType
 from luban.core.errors import OptionError, ShapeError
 from luban.core.types import TensorType, Type
 from luban.graph.infer import tensor_operands
@@ -110,8 +110,10 @@ class WinogradConvolution(Op):
     matrix i * (tile + 2) + j is sum over y, x of F[i, y] * F[j, x] * filter[y, x]. With filter_axes
     of 1 they are transformed along the first axis only, [(tile + 2) * 3, P, C, width]: matrix
     i * 3 + x is sum over y of F[i, y] * filter[y, x], half the memory for tiles of 4. `low` and
-    `high` are zeros round the image. With `magnitudes` every coefficient of the transforms counts
-    by its magnitude: of the magnitudes of operands, that gives the size of what rounding works on.
+    `high` are zeros round the image. With a `group` of 2 the filters are bf16 in panels of pairs of
+    channels, [matrices, P, ceil(C / 2), width, 2], and the image at the points is rounded to bf16,
+    too. With `magnitudes` every coefficient of the transforms counts by its magnitude: of the
+    magnitudes of operands, that gives the size of what rounding works on.
 
     >>> from luban.core.types import tensor
     >>> from luban.core.dtypes import dtype
@@ -126,6 +128,7 @@ class WinogradConvolution(Op):
     high: tuple[DimLike, DimLike]
     columns: DimLike
     dtype: DType
+    group: int = 1
     magnitudes: bool = False
     filter_axes: int = 2
 
@@ -143,17 +146,21 @@ class WinogradConvolution(Op):
                 f"winograd: filters transformed along {self.filter_axes} axes, expected 1 or 2"
             )
         lhs, panels = tensor_operands(operands, 2)
-        product_dtype(lhs, panels, self.dtype)
-        fits = lhs.rank == panels.rank == 4
+        pairs = self.group > 1
+        rounded = pairs and panels.dtype is DTYPES["bf16"]
+        product_dtype(lhs, panels.with_dtype(lhs.dtype) if rounded else panels, self.dtype)
+        fits = lhs.rank == 4 == panels.rank - pairs and rounded == pairs
         if fits:
-            count = dims.ceil_div(self.columns, panels.shape[-1] or 1)
-            expected = (self.num_matrices, count, lhs.shape[-1])
-            fits = not any(map(differ, expected, panels.shape[:-1]))
+            width, inner = panels.shape[3], panels.shape[4:]
+            count = dims.ceil_div(self.columns, width or 1)
+            depth = dims.ceil_div(lhs.shape[-1], self.group)
+            expected = (self.num_matrices, count, depth, width, *(self.group,) * pairs)
+            fits = not any(map(differ, expected, (*panels.shape[:3], width, *inner)))
         if not fits:
             raise ShapeError(
                 f"operands are {lhs} and {panels}, expected [batch, height, width, channels] and "
                 f"[{self.num_matrices}, panels, channels, width] with panels for "
-                f"{self.columns} columns"
+                f"{self.columns} columns" + (", in bf16 pairs of channels" if pairs else "")
             )
         space = [
             dims.maximum(size + low + high - (TAPS - 1), 0)
