@@ -16,10 +16,12 @@ from luban.engine.compile import compile_graph
 from luban.graph import build as g
 from luban.graph.evaluate import evaluate
 from luban.graph.ops.fusion import Fusion
-from luban.graph.ops.packed import PanelConvolution, PanelDot
-from luban.ir.node import Graph, Node
+from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
+from luban.graph.ops.winograd import WinogradConvolution, transforms
+from luban.ir.node import Graph, Node, node
 from luban.native.compile import assembly, count_spills
 from luban.native.target import host_target, named_target
+from luban.passes.quads import whole_groups
 from tests.lower.test_convolution import convolution, graph_of
 from tests.lower.tiles import AVX2, AVX512, NEON, kernels, notes, optimised, run_tiles
 from tests.programs import inputs_for, p
@@ -151,3 +153,41 @@ def test_rows_that_are_not_contiguous_are_copied_first() -> None:
     graph = Graph("turned", (x,), (g.matmul(g.transpose(x, (1, 0)), matrix),))
     assert "plain loop nest" not in notes(graph, PAIRS[0])
     check_machine(graph, n=7)
+
+
+def tiled(channels: int, outputs: int, space: int | str) -> Graph:
+    """A 3 x 3 convolution in Winograd tiles of 2 with bf16 factors."""
+    x = p("x", 1, space, space, channels)
+    filters = np.random.default_rng(3).standard_normal((3, 3, channels, outputs))
+    points = np.array(transforms(2).filters)
+    matrices = np.einsum("iy,jx,yxco->ijco", points, points, filters)
+    flat = g.constant(matrices.reshape(-1, channels, outputs), "f32")
+    pairs = g.cast(whole_groups(flat, 1, 2), "bf16")
+    op = WinogradConvolution(2, (1, 1), (1, 1), outputs, x.tensor.dtype, 2)
+    return graph_of(x, node(op, x, node(PackPanels(32, 2), pairs)))
+
+
+@TILES
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 32), (7, 20), (33, 70)])
+def test_tiles_of_pairs(channels: int, outputs: int, registers: Registers) -> None:
+    check_tiles(tiled(channels, outputs, 7), registers)
+
+
+@pytest.mark.parametrize("size", [1, 5, 14])
+def test_tiles_of_pairs_on_this_machine(size: int) -> None:
+    graph = tiled(33, 70, "s")
+    inputs = inputs_for(graph, {"s": size})
+    (got,) = compile_graph(graph, num_threads=2).executor.run(inputs)
+    (want,) = evaluate(graph, inputs, precision="model")
+    # A point within rounding of a tie goes the other way where sums differ in their order.
+    np.testing.assert_allclose(got, want, rtol=0, atol=2**-9 * np.abs(want).max())
+
+
+def test_pairs_in_tiles_keep_the_error_of_their_rounding() -> None:
+    graph = tiled(64, 32, 24)
+    inputs = [np.maximum(np.random.default_rng(0).standard_normal((1, 24, 24, 64)), 0)]
+    inputs = [inputs[0].astype(np.float32)]
+    (exact,) = evaluate(graph, inputs, precision="float64")
+    (got,) = compile_graph(graph).executor.run(inputs)
+    error = np.abs(got - exact).max() / np.abs(exact).max()
+    assert 1e-4 < error < 6e-3  # 2.2e-3 for the plain form

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from luban.core.registers import Registers
+from luban.engine.pipeline import optimise
 from luban.graph import build as g
 from luban.graph.evaluate import evaluate
 from luban.graph.ops.elementwise import Cast
 from luban.graph.ops.packed import PackPanels, PanelConvolution, PanelDot
+from luban.graph.ops.winograd import WinogradConvolution
 from luban.ir.node import Graph, Node
 from luban.passes.half_products import half_products
 from luban.passes.layout import choose_layouts
@@ -131,10 +133,21 @@ def test_what_stays_says_why(graph: Graph, why: str) -> None:
     assert all(n.op.group == 1 for n in products(changed(graph)))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("channels", "size", "tiles"), [(64, 56, 1), (256, 14, 0), (512, 7, 0)])
-def test_winograd_leaves_what_pairs_multiply_faster(channels: int, size: int, tiles: int) -> None:
+@pytest.mark.parametrize(("channels", "size"), [(64, 56), (256, 14), (512, 7)])
+def test_tiles_of_two_multiply_pairs(channels: int, size: int) -> None:
     x = p("x", 1, channels, size, size)
     graph = graph_of(x, convolution(x, channels, (3, 3), low=1, high=1))
     layout = choose_layouts(graph, PAIRS)[0]
-    names = [n.op.name for n in use_winograd(layout, PAIRS)[0].nodes()]
-    assert names.count("winograd_convolution") == tiles
+    after, (decision,) = use_winograd(layout, PAIRS)
+    (found,) = [n for n in after.nodes() if isinstance(n.op, WinogradConvolution)]
+    assert (found.op.tile, found.op.group) == (2, 2)  # type: ignore[attr-defined]
+    assert [o.tensor.dtype.name for o in found.operands] == ["f32", "bf16"]
+    assert "Winograd tiles of 2 x 2, factors in bf16" in decision.reason
+
+
+def test_a_veto_of_pairs_reaches_tiles_too() -> None:
+    x = p("x", 1, 64, 56, 56)
+    graph = graph_of(x, convolution(x, 64, (3, 3), low=1, high=1))
+    after, _ = optimise(graph, PAIRS, ["half_products"], "fast")
+    dtypes = {o.tensor.dtype.name for n in after.nodes() for o in n.operands}
+    assert dtypes == {"f32"}

@@ -30,7 +30,16 @@ from luban.passes.own_constants import own_constants
 from luban.passes.quantise import integer_products
 from luban.passes.winograd import use_winograd
 
-__all__ = ["PASSES", "Pass", "PassReport", "apply_pass", "map_graphs", "optimise", "passes_of"]
+__all__ = [
+    "PASSES",
+    "Pass",
+    "PassReport",
+    "apply_pass",
+    "map_graphs",
+    "optimise",
+    "passes_of",
+    "registers_without",
+]
 
 Transform = Callable[[Graph, Registers, list[Decision]], Graph]
 
@@ -156,6 +165,7 @@ def optimise(
             hint="the passes are " + ", ".join(p.name for p in PASSES),
         )
     reports: list[PassReport] = []
+    registers = registers_without(registers, without)
     for each in passes_of(numerics):
         if each.name not in without:
             report(f"optimising: {each.name}")
@@ -166,6 +176,11 @@ def optimise(
 def passes_of(numerics: Numerics) -> list[Pass]:
     """The passes of a mode, in order."""
     return [each for each in PASSES if each.numerics in ("strict", numerics)]
+
+
+def registers_without(registers: Registers, without: Collection[str]) -> Registers:
+    """What passes may use when some are left out: without `half_products` no pass makes pairs."""
+    return replace(registers, pair_products=False) if "half_products" in without else registers
 
 
 def apply_pass(each: Pass, graph: Graph, registers: Registers) -> Graph:

@@ -199,9 +199,10 @@ def select(predicate: Node, x: Operand, y: Operand) -> Node:
     return node(Select(), *broadcast_together(predicate, lift(x, like), lift(y, like)))
 
 
-def cast(x: Node, element: DType | str, *, saturate: bool = True) -> Node:
+def cast(x: Node, element: DType | str, *, saturate: bool = True, flush: bool = False) -> Node:
     """x in another dtype; x itself if it has it already."""
-    return x if x.tensor.dtype is dtype(element) else node(Cast(dtype(element), saturate), x)
+    to = dtype(element)
+    return x if x.tensor.dtype is to else node(Cast(to, saturate, flush), x)
 
 
 def bitcast(x: Node, element: DType | str) -> Node:

@@ -167,7 +167,10 @@ class Scope:
             case "load":
                 return self._load(ref)
             case "cast":
-                return b.cast(self.value(ref.args[0]), ref.dtype, saturate=bool(ref.value))
+                flush = ref.value == "flush"
+                return b.cast(
+                    self.value(ref.args[0]), ref.dtype, saturate=bool(ref.value), flush=flush
+                )
             case "bitcast":
                 return b.bitcast(self.value(ref.args[0]), ref.dtype)
             case "stage":

@@ -223,10 +223,15 @@ class Trace:
         )
 
 
-def _saturates(node: Node) -> bool | None:
-    """Whether a cast clamps: the tile IR can clamp integers too, those of a graph always wrap."""
+def _saturates(node: Node) -> bool | str | None:
+    """Whether a cast clamps: the tile IR can clamp integers too, those of a graph always wrap.
+
+    "flush" for one that may take subnormal numbers for zero.
+    """
     if not isinstance(node.op, Cast):
         return None
+    if node.op.flush:
+        return "flush"
     integers = node.op.dtype.is_integer and node.operands[0].tensor.dtype.is_integer
     return node.op.saturate and not integers
 

@@ -106,7 +106,7 @@ def _rounded(x: Node) -> Node:
             return build.transpose(_rounded(x.operands[0]), permutation)
         case Pad() if isinstance(x.operands[1].op, Constant):
             return node(x.op, _rounded(x.operands[0]), build.cast(x.operands[1], _HALF), loc=x.loc)
-    return build.cast(x, _HALF)
+    return build.cast(x, _HALF, flush=True)
 
 
 def _padded_matrix(matrix: Node, inner: DimLike) -> Node:

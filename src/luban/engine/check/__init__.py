@@ -31,6 +31,7 @@ from luban.engine.check.runtimes import check_runtime
 from luban.engine.check.sums import sums_of_graph
 from luban.engine.compile import Compiled, compile_graph
 from luban.engine.kernels import registers_of
+from luban.engine.pipeline import registers_without
 from luban.engine.samples import choose_sizes, sample_inputs
 from luban.engine.steps import Value
 from luban.frontend.onnx import Imported, import_model
@@ -145,6 +146,7 @@ def _check_passes(
     graph: Graph, values: Sequence[Any], compiled: Compiled, without: Collection[str]
 ) -> tuple[Finding | None, Graph]:
     registers = registers_of(compiled.target, numerics=compiled.numerics)
+    registers = registers_without(registers, without)
     return check_passes(graph, values, registers, tuple(without), compiled.numerics)
 
 

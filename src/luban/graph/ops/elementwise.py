@@ -179,12 +179,14 @@ class Cast(Op):
     Float to integer truncates towards zero and NaN gives 0; with `saturate` it clamps, else it
     clamps to i64 (u64 for u64) and keeps the low bits. Integer to integer keeps the low bits. To
     8-bit and 4-bit floats: with `saturate` clamps to the largest finite value, else overflow gives
-    infinity or NaN as the format has. To bool: anything but zero is true.
+    infinity or NaN as the format has. To bool: anything but zero is true. With `flush`, subnormal
+    numbers may become zero, as products of bf16 pairs take them.
     """
 
     name: ClassVar[str] = "cast"
     dtype: DType
     saturate: bool = True
+    flush: bool = False
 
     def infer(self, *operands: Type) -> Type:
         """The operand's shape with the new dtype."""
