@@ -9,6 +9,7 @@ import pytest
 
 import luban.lang as tl
 from luban.core.errors import InputError
+from luban.lang.wrappers import reinterpret
 from luban.tile.memory import OutOfBounds, Race
 from tests.lang.kernels import (
     add_kernel,
@@ -111,3 +112,28 @@ def test_read_only_memory_is_refused() -> None:
 def test_a_call_without_a_grid_is_refused() -> None:
     with pytest.raises(InputError, match="add_kernel is a kernel, called without a grid"):
         add_kernel(numbers(3))
+
+
+def test_a_reinterpreted_tensor_has_the_type_it_is_read_as() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([-1, -2, 3], dtype=torch.int32)
+    y, out = torch.zeros(3, dtype=torch.int32), torch.zeros(3, dtype=torch.int64)
+    add_kernel[(1,)](reinterpret(x, tl.uint32), reinterpret(y, tl.uint32), out, 3, BLOCK=4)
+    assert out.tolist() == [2**32 - 1, 2**32 - 2, 3]
+    with pytest.raises(InputError, match=r"reinterpret of a tensor of torch.int32 as uint8"):
+        reinterpret(x, tl.uint8)
+
+
+def test_objects_with_an_address_and_a_type_are_memory() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Window:
+        def __init__(self, base: Any, start: int) -> None:
+            self._base, self.start, self.dtype = base, start, base.dtype
+
+        def data_ptr(self) -> int:
+            return int(self._base.data_ptr()) + self.start * self._base.element_size()
+
+    x, out = torch.arange(8.0), torch.zeros(4)
+    add_kernel[(1,)](Window(x, 4), x, out, 4, BLOCK=4)
+    assert out.tolist() == [4, 6, 8, 10]

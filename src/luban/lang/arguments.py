@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from luban.core.dtypes import DTYPES, DType, dtype
 from luban.core.errors import InputError
 from luban.engine.arrays import as_array
-from luban.frontend.kernel import ArgumentType, PointerTo, ScalarOf
+from luban.frontend.kernel import ArgumentType, ElementType, PointerTo, ScalarOf
 
 __all__ = ["Call", "Memory", "specialise"]
 
@@ -95,10 +95,27 @@ def _memory(value: Any, name: str) -> Memory | None:
         else:
             low, high = np.lib.array_utils.byte_bounds(whole)
         return Memory(found, address, low, high, not read_only, array)
-    inner = getattr(value, "base", None)
-    if inner is not None and hasattr(value, "dtype") and not isinstance(value, np.generic):
-        return _memory(inner, name)  # a reinterpreted tensor
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        return _view(value, name)
     return None
+
+
+_UNKNOWN = range(1 << 63)  # where memory may be that says no more than its address
+
+
+def _view(value: Any, name: str) -> Memory:
+    """The memory of an object that has an address and a type: a reinterpreted tensor, or alike."""
+    given = value.dtype
+    word = _TORCH.get(str(given).removeprefix("torch."), "")
+    found = given.dtype if isinstance(given, ElementType) else DTYPES.get(word)
+    if found is None:
+        raise InputError(f"argument {name!r} is memory of {given}, expected real numbers")
+    inner = getattr(value, "base", getattr(value, "_base", None))
+    memory = None if inner is None else _memory(inner, name)
+    address = int(value.data_ptr())
+    if memory is None:
+        return Memory(found, address, _UNKNOWN.start, _UNKNOWN.stop, True, value)
+    return replace(memory, dtype=found, address=address, owner=value)
 
 
 def _numpy_dtype(array: NDArray[Any], name: str) -> NoReturn:

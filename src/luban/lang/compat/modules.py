@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import luban.lang as tl
+from luban import __version__
 from luban.core.errors import LubanError
 from luban.frontend.kernel import BUILTINS, BY_NAME, Constexpr, ElementType, KernelError
 from luban.frontend.kernel.values import Tensor
@@ -232,7 +233,15 @@ MODULES: Mapping[str, Callable[[], Names]] = {
         "CompileTimeAssertionFailure": KernelError,
         "UnsupportedLanguageConstruct": KernelError,
     },
-    "triton.compiler.compiler": lambda: {"CompiledKernel": Compiled},
+    "triton.compiler.compiler": lambda: {
+        "CompiledKernel": Compiled,
+        "triton_key": lambda: f"luban {__version__}, level {VERSION}",
+    },
+    "triton.ops": dict,
+    "triton.ops.matmul_perf_model": lambda: {
+        "early_config_prune": lambda configs, *_, **__: configs,
+        "estimate_matmul_time": lambda **_: 0.0,
+    },
     "triton.errors": lambda: {"TritonError": LubanError},
     "triton.backends": lambda: {"backends": {}},
     "triton.backends.compiler": lambda: {"GPUTarget": GPUTarget},
