@@ -137,3 +137,19 @@ def test_objects_with_an_address_and_a_type_are_memory() -> None:
     x, out = torch.arange(8.0), torch.zeros(4)
     add_kernel[(1,)](Window(x, 4), x, out, 4, BLOCK=4)
     assert out.tolist() == [4, 6, 8, 10]
+
+
+def test_a_kernel_tells_its_parameters_and_launches_from_its_compiled_form() -> None:
+    assert [(p.num, p.name, p.is_constexpr) for p in add_kernel.params][2:] == [
+        (2, "out_ptr", False),
+        (3, "n", False),
+        (4, "BLOCK", True),
+    ]
+    x, out = numbers(4), np.zeros(4, np.float32)
+    compiled = add_kernel.warmup(x, x, out, 4, BLOCK=4, grid=(1,))
+    assert compiled is not None
+    assert not out.any()
+    assert compiled.metadata.name == "add_kernel"
+    compiled[(1,)](x, x, out, 4, 4)
+    compiled[(1,)](x, x, out, 4)  # what is compiled in may be left out
+    np.testing.assert_array_equal(out, x + x)

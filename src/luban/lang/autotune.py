@@ -135,10 +135,15 @@ class Autotuner(_Launcher):
         pre_hook: Callable[..., object] | None = None,
         post_hook: Callable[..., object] | None = None,
         prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: float | None = None,
+        rep: float | None = None,
+        use_cuda_graph: bool = False,
         do_bench: Callable[..., Any] | None = None,
-        **_: Any,
+        cache_results: bool = False,
     ) -> None:
+        del warmup, rep, use_cuda_graph, cache_results
         self.fn = fn
+        self.__name__ = getattr(self.base_fn, "__name__", "kernel")
         self.arg_names = list(arg_names)
         self.configs = distinct_on_cpu(configs or [Config({})])
         self.keys = list(key)
@@ -165,10 +170,6 @@ class Autotuner(_Launcher):
                 f"expected parameters of {self.__name__}: {', '.join(self.arg_names)}",
                 hint="a key is a parameter whose value decides which configuration is the fastest",
             )
-
-    @property
-    def __name__(self) -> str:
-        return getattr(self.base_fn, "__name__", "kernel")
 
     @property
     def base_fn(self) -> Any:
@@ -378,7 +379,7 @@ def autotune(
             pre_hook,
             post_hook,
             prune_configs_by,
-            do_bench,
+            do_bench=do_bench,
         )
 
     return decorate

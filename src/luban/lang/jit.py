@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 from luban.codegen.triton_source import triton_source
@@ -57,6 +59,17 @@ class Launcher:
         return self._run(*arguments, grid=self._grid, **keywords)
 
 
+@dataclass(frozen=True, slots=True)
+class KernelParameter:
+    """What is known of a kernel's parameter before a launch; `default` as inspect gives it."""
+
+    num: int
+    name: str
+    is_constexpr: bool
+    do_not_specialize: bool
+    default: Any
+
+
 class JITFunction:
     """A kernel. `kernel[grid](arguments)` launches one program for each place of the grid.
 
@@ -82,6 +95,21 @@ class JITFunction:
             self.arg_names[name] if isinstance(name, int) else name for name in general
         )
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Of the Python function."""
+        return self.kernel_source.signature
+
+    @property
+    def params(self) -> list[KernelParameter]:
+        """The parameters, in order."""
+        return [
+            KernelParameter(
+                number, name, name in self._constexprs, name in self._general, parameter.default
+            )
+            for number, (name, parameter) in enumerate(self.signature.parameters.items())
+        ]
 
     @property
     def cache_key(self) -> str:
@@ -149,10 +177,23 @@ class JITFunction:
         compiled = self._compiled.get(call.key)
         if compiled is None:
             compiled = self._compiled[call.key] = compile_kernel(self.kernel_source, call)
-            compiled.run = self.run
+            compiled.run = self._launch_again(call.constants)
         if not warmup:
             compiled.launch(grid_of(grid, given), call)
         return compiled
+
+    def _launch_again(self, constants: Mapping[str, Any]) -> Callable[..., Any]:
+        """`run` that knows the constants of an earlier launch: they may be left out."""
+        others = [name for name in self.arg_names if name not in self._constexprs]
+
+        def launch(*arguments: Any, grid: Any) -> Any:
+            if len(arguments) != len(others):
+                return self.run(*arguments, grid=grid)
+            known = {name: value for name, value in constants.items() if name not in others}
+            given = dict(zip(others, arguments, strict=True))
+            return self.run(grid=grid, **known, **given)
+
+        return launch
 
 
 @overload

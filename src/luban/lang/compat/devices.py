@@ -235,6 +235,7 @@ def _runtime_answers(source: str) -> Iterator[None]:
         (torch, "manual_seed", _seed),
         (torch, "Generator", _Generator),
         (torch._C, "_cuda_getCurrentRawStream", lambda *_: 0),
+        (torch.cpu, "set_stream", _nothing),
     ]
     missing = object()
     before = [(owner, name, getattr(owner, name, missing)) for owner, name, _ in replaced]

@@ -65,8 +65,8 @@ class _Active:
         return import_module("torch").device("cpu")
 
     def get_device_interface(self) -> Any:
-        """PyTorch's module of the device."""
-        return import_module("torch").cpu
+        """PyTorch's module of the device, and what it lacks of streams."""
+        return SimpleNamespace(**{**vars(import_module("torch").cpu), "set_stream": _nothing})
 
     def get_benchmarker(self) -> Any:
         """How calls are timed."""

@@ -16,7 +16,7 @@ import luban.lang as tl
 from luban import __version__
 from luban.core.errors import LubanError
 from luban.frontend.kernel import BUILTINS, BY_NAME, Constexpr, ElementType, KernelError
-from luban.frontend.kernel.values import Tensor
+from luban.frontend.kernel.values import BlockPointer, Tensor
 from luban.lang import testing
 from luban.lang.autotune import Autotuner, Config, Heuristics, autotune, heuristics
 from luban.lang.compat import knobs
@@ -82,6 +82,8 @@ def _host_language() -> Names:
         **types,
         "constexpr": Constexpr,
         "tensor": Tensor,
+        "tensor_descriptor": BlockPointer,
+        "CONSTEXPR_0": Constexpr(0),
         "dtype": ElementType,
         "void": None,
         "constexpr_function": _constexpr_function,
