@@ -124,7 +124,11 @@ def _run(
     if module == "linear_attn":
         operator = partial(operator, normalize=False)
     plain = called(getattr(import_module(f"{folder}.naive"), reference))
-    agree_with_gradients(_first(operator), _first(plain), inputs(), tolerance=1e-2)
+    given = inputs()
+    if function == "chunk_delta_rule":  # takes no float32
+        given = [x.bfloat16() for x in given]
+    tolerance = 1e-2 if given[0].dtype == torch.float32 else 5e-2
+    agree_with_gradients(_first(operator), _first(plain), given, tolerance)
 
 
 def _first(function: Callable[..., Any]) -> Callable[..., Any]:

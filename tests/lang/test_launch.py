@@ -132,7 +132,7 @@ def test_objects_with_an_address_and_a_type_are_memory() -> None:
             self._base, self.start, self.dtype = base, start, base.dtype
 
         def data_ptr(self) -> int:
-            return int(self._base.data_ptr()) + self.start * self._base.element_size()
+            return int(self._base.data_ptr() + self.start * self._base.element_size())
 
     x, out = torch.arange(8.0), torch.zeros(4)
     add_kernel[(1,)](Window(x, 4), x, out, 4, BLOCK=4)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from luban.core import settings
 from luban.core.errors import InternalError, LubanError, OptionError
+from luban.lang.interface import KernelInterface
 from luban.lang.timings import Timings
 
 __all__ = ["Autotuner", "Config", "Heuristics", "Kernel", "autotune", "heuristics"]
@@ -102,21 +103,7 @@ def distinct_on_cpu(configs: Sequence[Config]) -> list[Config]:
     return list(found.values())
 
 
-class _Launcher:
-    """`kernel[grid](...)` for everything that has `run`."""
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
-
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
-        """Compile without a launch."""
-        return self.run(*args, grid=grid, warmup=True, **kwargs)
-
-
-class Autotuner(_Launcher):
+class Autotuner(KernelInterface):
     """A kernel whose configuration is the fastest of `configs` for the arguments named in `key`.
 
     best_config  the one of the latest launch
@@ -385,7 +372,7 @@ def autotune(
     return decorate
 
 
-class Heuristics(_Launcher):
+class Heuristics(KernelInterface):
     """A kernel some of whose constants are computed from the other arguments."""
 
     def __init__(

@@ -11,6 +11,7 @@ from luban.codegen.triton_source import triton_source
 from luban.core.errors import InputError
 from luban.frontend.kernel import KernelSource, build
 from luban.lang.arguments import specialise
+from luban.lang.interface import KernelInterface
 from luban.lang.launch import Compiled, compile_kernel, evaluate_kernel, wants_checks
 
 __all__ = ["JITFunction", "Launcher", "grid_of", "jit"]
@@ -70,7 +71,7 @@ class KernelParameter:
     default: Any
 
 
-class JITFunction:
+class JITFunction(KernelInterface):
     """A kernel. `kernel[grid](arguments)` launches one program for each place of the grid.
 
     Arrays may be numpy's, torch's (on the CPU) or any with __dlpack__; they are not copied. Numbers
@@ -89,7 +90,8 @@ class JITFunction:
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
-        self.src = self.kernel_source.place.text
+        text = self.kernel_source.place.text
+        self.src = text[text.index("def ") :]  # without decorators
         self._constexprs = self.kernel_source.constexprs
         self._general = frozenset(
             self.arg_names[name] if isinstance(name, int) else name for name in general

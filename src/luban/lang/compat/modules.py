@@ -22,6 +22,7 @@ from luban.lang.autotune import Autotuner, Config, Heuristics, autotune, heurist
 from luban.lang.compat import knobs
 from luban.lang.compat.driver import DRIVER, GPUTarget
 from luban.lang.host import cdiv, next_power_of_2
+from luban.lang.interface import KernelInterface
 from luban.lang.jit import JITFunction, jit
 from luban.lang.launch import Compiled
 from luban.lang.wrappers import TensorDescriptor, TensorWrapper, reinterpret
@@ -43,10 +44,6 @@ class PTXASError(LubanError):
 
 class InterpreterError(LubanError):
     """A kernel failed in the interpreter."""
-
-
-class KernelInterface:
-    """What kernels and the layers round them have in common: `kernel[grid]`."""
 
 
 def _set_allocator(allocator: Callable[..., Any] | None = None) -> None:
@@ -90,6 +87,7 @@ def _host_language() -> Names:
         "PropagateNan": SimpleNamespace(NONE=False, ALL=True),
         "TRITON_MAX_TENSOR_NUMEL": 1 << 20,
         "str_to_ty": _str_to_type,
+        "get_int_dtype": lambda bits, signed: BY_NAME[f"{'' if signed else 'u'}int{bits}"],
         "_unwrap_if_constexpr": _plain,
         "tuple": tuple,
         **_DEVICE_WORDS,
