@@ -171,3 +171,13 @@ def test_outputs_that_timing_must_not_change_are_restored() -> None:
     x = torch.ones(N)
     kernel[lambda meta: (tl.cdiv(N, meta["BLOCK"]),)](x, x, x, N)
     assert (x == 2).all()
+
+
+def test_subclasses_time_a_configuration_themselves() -> None:
+    fake = Fake()
+    kernel = tuned(fake, (16, 32), {16: 3.0, 32: 1.0})
+    assert kernel._bench("x", 5, config=kernel.configs[0], grid=(1,)) == [3.0] * 3
+    assert (
+        tuned(Fake(fails=(16,)), (16,), {})._bench(config=Config({"BLOCK": 16}))
+        == [float("inf")] * 3
+    )

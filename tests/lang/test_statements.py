@@ -428,3 +428,30 @@ def test_none_gives_a_number_an_axis() -> None:
     out = zeros(4)
     run("x = b * 2.0\ntl.store(a + tl.arange(0, 4), x[:, None] + tl.arange(0, 4))", out, 1.5)
     np.testing.assert_array_equal(out, 3 + np.arange(4))
+
+
+def test_constants_are_their_own_value() -> None:
+    out = zeros(1)
+    run("kind = a.dtype.element_ty.value\ntl.store(a, tl.full((), b.value, kind))", out, 1)
+    assert out[0] == 1
+
+
+def test_a_name_may_be_set_anew_after_a_loop_that_set_it_to_other_memory() -> None:
+    x, y, out = numbers(4), numbers(4), zeros(4)
+    run(
+        """
+p = a + tl.arange(0, 4)
+total = tl.load(p)
+for i in range(2):
+    p = b + tl.arange(0, 4)
+    total += tl.load(p)
+if FINAL:
+    p = c + tl.arange(0, 4)
+    tl.store(p, total)
+""",
+        x,
+        y,
+        out,
+        FINAL=True,
+    )
+    np.testing.assert_allclose(out, x + 2 * y, rtol=1e-5)

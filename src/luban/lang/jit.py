@@ -89,6 +89,7 @@ class JITFunction(KernelInterface):
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
+        self.__globals__ = function.__globals__
         self.__doc__ = function.__doc__
         text = self.kernel_source.place.text
         self.src = text[text.index("def ") :]  # without decorators

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from luban.frontend.kernel.errors import KernelError
 from luban.frontend.kernel.promote import common_type, number_type
 from luban.frontend.kernel.table import lookup
 from luban.frontend.kernel.values import BlockPointer, Pointer, Tensor, is_number
@@ -307,8 +308,10 @@ class _Carried:
         if any(may_return(statement) for statement in statements):
             run.fail("return inside a loop that the run counts", hint="set a name, return after it")
         names = _assigned(statements) - without
-        if isinstance(loop, ast.For):
-            names -= _set_first(statements) - _read_after(run, loop)
+        self.own = _set_first(statements) if isinstance(loop, ast.For) else set()
+        self.lost: set[str] = set()  # own names that become something else: they end with the loop
+        self.inside: dict[str, Any] = {}
+        names -= self.own - _read_after(run, loop)
         self.before = run.names
         self.names = [name for name in run.names if name in names]
         self.templates = [self._ready(run.names[name]) for name in self.names]
@@ -327,7 +330,7 @@ class _Carried:
         parts = iter([Expr(self.run.b, param) for param in params])
         self.run.names = dict(self.before)
         for name, template in zip(self.names, self.templates, strict=True):
-            self.run.names[name] = _rebuild(template, parts)
+            self.run.names[name] = self.inside[name] = _rebuild(template, parts)
 
     def leave(self) -> list[Value]:
         """What a region yields."""
@@ -335,7 +338,13 @@ class _Carried:
         for name, template in zip(self.names, self.templates, strict=True):
             if name not in self.run.names:
                 self.run.fail(f"{name} is lost in the loop", hint="set it on both ways of a branch")
-            value = _alike(self.run, name, template, self.run.names[name])
+            try:
+                value = _alike(self.run, name, template, self.run.names[name])
+            except KernelError:
+                if name not in self.own:
+                    raise
+                value = self.inside[name]
+                self.lost.add(name)
             found.extend(part.value for part in _flatten(self.run, value))
         return found
 
@@ -345,6 +354,8 @@ class _Carried:
         self.run.names = dict(self.before)
         for name, template in zip(self.names, self.templates, strict=True):
             self.run.names[name] = _rebuild(template, parts)
+        for name in self.lost:
+            del self.run.names[name]
 
 
 def for_loop(run: Interpreter, node: ast.For) -> None:

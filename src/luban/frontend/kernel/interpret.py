@@ -283,8 +283,8 @@ class Interpreter:
         """`owner.name`."""
         if isinstance(owner, (Tensor, Pointer, BlockPointer)):
             return self._run_time_attribute(owner, name)
-        if is_number(owner) and name == "value":
-            return owner
+        if name == "value" and isinstance(owner, bool | int | float | str | ElementType | None):
+            return owner  # of a constant: constants are not wrapped here
         if isinstance(owner, ElementType | bool | int | float) and name == "to":
             return _Method(BUILTINS["cast"], owner)
         found = getattr(owner, name, MISSING)

@@ -87,6 +87,7 @@ def _host_language() -> Names:
         "PropagateNan": SimpleNamespace(NONE=False, ALL=True),
         "TRITON_MAX_TENSOR_NUMEL": 1 << 20,
         "str_to_ty": _str_to_type,
+        "_log2": lambda n: int(_plain(n)).bit_length() - 1,
         "get_int_dtype": lambda bits, signed: BY_NAME[f"{'' if signed else 'u'}int{bits}"],
         "_unwrap_if_constexpr": _plain,
         "tuple": tuple,
