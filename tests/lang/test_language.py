@@ -117,6 +117,10 @@ CASES = [
     _unary("libdevice.exp10", lambda x: 10**x),
     _unary("libdevice.round", _away, F * 3),
     _unary("libdevice.llround", _away, F * 3),
+    case("x.logical_and(y > 9).to(tl.int32)", ((I != 0) & (J > 9)).astype(np.int32),
+         covers="logical_and", x=I, y=J),
+    case("x.logical_or(y > 9).to(tl.int32)", ((I > 0) | (J > 9)).astype(np.int32),
+         covers="logical_or", x=np.maximum(I, 0), y=J),
     case("tl.libdevice.llrint(x)", np.rint(F * 3).astype(np.int64), x=F * 3),
     *(
         case(f"tl.libdevice.{name}(x).to(tl.int32)", wanted.astype(np.int32), x=N)

@@ -455,3 +455,13 @@ if FINAL:
         FINAL=True,
     )
     np.testing.assert_allclose(out, x + 2 * y, rtol=1e-5)
+
+
+def test_a_fold_of_ones_own_may_use_constants() -> None:
+    x, out = numbers(64), zeros(1)
+    names = {}
+    names["combine"] = define(
+        "def combine(x, y):\n    return tl.where(x > y + 0.5, x, tl.maximum(x, y) * 1.0)\n"
+    )
+    run("tl.store(b, tl.reduce(tl.load(a + tl.arange(0, 64)), 0, combine))", x, out, **names)
+    assert out[0] == x.max()

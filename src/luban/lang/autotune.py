@@ -103,6 +103,10 @@ def distinct_on_cpu(configs: Sequence[Config]) -> list[Config]:
     return list(found.values())
 
 
+def _no_hook(given: dict[str, Any], **_: Any) -> None:
+    del given
+
+
 class Autotuner(KernelInterface):
     """A kernel whose configuration is the fastest of `configs` for the arguments named in `key`.
 
@@ -140,8 +144,8 @@ class Autotuner(KernelInterface):
         self.configs_timings: dict[Config, float] = {}
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
-        self.pre_hook = pre_hook
-        self.post_hook = post_hook
+        self.pre_hook = pre_hook or _no_hook
+        self.post_hook = post_hook or _no_hook
         self.user_defined_pre_hook = pre_hook is not None
         self.user_defined_post_hook = post_hook is not None
         self.nargs: dict[str, Any] | None = None
@@ -255,7 +259,8 @@ class Autotuner(KernelInterface):
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
         """Milliseconds of a launch three times over, as subclasses of Triton's tuner ask for it."""
-        grid, options = meta.get("grid"), {k: v for k, v in meta.items() if k != "grid"}
+        grid = meta.get("grid")
+        options = {k: v for k, v in meta.items() if k not in ("grid", "warmup")}
         failures: list[LubanError] = []
         seconds = self._timed(config, float("inf"), args, options, grid, failures)
         return [float("inf") if seconds is None else seconds * 1e3] * 3
@@ -283,15 +288,13 @@ class Autotuner(KernelInterface):
         def call() -> None:
             if config.pre_hook is not None:
                 config.pre_hook(given)
-            if self.pre_hook is not None:
-                self.pre_hook(given)
+            self.pre_hook(given)
             for name in self.reset_to_zero:
                 given[name].zero_()
             for name, value in kept.items():
                 given[name].copy_(value)
             self.fn.run(*args, grid=grid, warmup=False, **{**kwargs, **config.all_kwargs()})
-            if self.post_hook is not None:
-                self.post_hook(given, exception=None)
+            self.post_hook(given, exception=None)
 
         try:
             call()

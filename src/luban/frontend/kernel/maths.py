@@ -174,6 +174,18 @@ def where(run: Interpreter, condition: Any, x: Any, y: Any) -> Any:
     return Tensor(run.b.select(run.truth(condition).expr, left.expr, right.expr))
 
 
+@builtin("maths", method=True)
+def logical_and(run: Interpreter, x: Any, y: Any) -> Tensor:
+    """Whether both are other than 0, as int1."""
+    return arithmetic(run.b, "&", run.truth(x), run.truth(y))
+
+
+@builtin("maths", method=True)
+def logical_or(run: Interpreter, x: Any, y: Any) -> Tensor:
+    """Whether one of them is other than 0, as int1."""
+    return arithmetic(run.b, "|", run.truth(x), run.truth(y))
+
+
 @builtin("maths", "fma", "libdevice.fma")
 def fma(run: Interpreter, x: Any, y: Any, z: Any) -> Tensor:
     """x * y + z, rounded once."""

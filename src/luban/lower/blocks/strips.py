@@ -74,7 +74,7 @@ def at(f: Frame, value: Value, coordinates: Coordinates) -> Expr:
 
 def _together(f: Frame, op: TileOp, operands: Sequence[Expr]) -> Expr:
     """An elementwise op on numbers and tiles of lanes."""
-    shape = max((x.shape for x in operands), key=len)
+    shape = max((x.shape for x in operands), key=len, default=())
     return f.b.emit(op, *[f.b.broadcast(x, shape).value for x in operands])[0]
 
 
