@@ -1,6 +1,6 @@
 """`python -m benchmarks.corpora CORPUS PATH`: run other people's kernels, print what passes.
 
-CORPUS  tritonbench, liger, fla, flag_gems, conch, tutorials
+CORPUS  tritonbench, liger, fla, flag_gems, tutorials
 PATH    a folder with the corpus: of scripts, or one that holds the unpacked package
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.corpora.run import outcome_table, run_units, write_outcomes
 
-CORPORA = ("tritonbench", "tutorials", "liger", "fla", "flag_gems", "conch")
+CORPORA = ("tritonbench", "tutorials", "liger", "fla", "flag_gems")
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 __all__ = ["agree", "agree_with_gradients"]
@@ -27,6 +28,8 @@ def agree(given: Any, expected: Any, tolerance: float | None = None, what: str =
             agree(given[i], value, tolerance, f"{what}[{i}]")
     elif isinstance(expected, torch.Tensor):
         _agree_tensors(given, expected, tolerance, what)
+    elif isinstance(expected, np.ndarray):
+        _agree_tensors(torch.from_numpy(given), torch.from_numpy(expected), tolerance, what)
     elif isinstance(expected, float):
         _agree_tensors(torch.tensor(given), torch.tensor(expected), tolerance, what)
     else:
