@@ -6,9 +6,9 @@ python -m benchmarks.call_overhead        exit 1 if Luban needs more than the ta
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Plan, compare, speedup
+from benchmarks.harness import OURS, Plan, compare, speedup
 from benchmarks.models import BUILT
-from benchmarks.report import OURS, table
+from benchmarks.report import table
 
 TARGET_US = 5.0
 

@@ -8,8 +8,8 @@ Cold: a fresh process and an empty cache. Warm: a fresh process and the cache th
 from dataclasses import dataclass
 
 from benchmarks.compare import COLLECTION
-from benchmarks.harness import cold_and_warm
-from benchmarks.report import OURS, milliseconds, table
+from benchmarks.harness import OURS, cold_and_warm
+from benchmarks.report import milliseconds, table
 
 
 @dataclass(frozen=True, slots=True)

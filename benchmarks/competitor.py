@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.compare import COLLECTION
-from benchmarks.harness import EngineProcess, save_feeds
-from benchmarks.report import OURS, milliseconds, table
+from benchmarks.harness import OURS, EngineProcess, save_feeds
+from benchmarks.report import milliseconds, table
 
 MODELS = ("mobilenet_v2", "resnet50", "minilm")
 ENGINES = (OURS, "onnxruntime", "openvino")

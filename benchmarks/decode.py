@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 
 from benchmarks.compare import COLLECTION
-from benchmarks.harness import EngineProcess, save_feeds
+from benchmarks.harness import OURS, EngineProcess, save_feeds
 from benchmarks.kernels import fastest
-from benchmarks.report import OURS, milliseconds, table
+from benchmarks.report import milliseconds, table
 from benchmarks.worker import raise_priority
 from luban.codegen.llvm import emit
 from luban.native.compile import compile_object

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.compare import COLLECTION
-from benchmarks.harness import EngineProcess, save_feeds
-from benchmarks.report import OURS, milliseconds, table
+from benchmarks.harness import OURS, EngineProcess, save_feeds
+from benchmarks.report import milliseconds, table
 
 MODELS = ("mobilenet_v2", "resnet50", "bert_base", "minilm", "ppocr5_rec")
 PEER = "onnxruntime"

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.compare import COLLECTION
-from benchmarks.harness import Plan, compare, geometric_mean, reference_outputs, speedup
-from benchmarks.report import OURS, milliseconds, table
+from benchmarks.harness import OURS, Plan, compare, geometric_mean, reference_outputs, speedup
+from benchmarks.report import milliseconds, table
 
 MODELS = (
     "resnet50",

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.cases import ModelCase
 from benchmarks.compare import COLLECTION
-from benchmarks.harness import EngineError, EngineProcess, save_feeds
-from benchmarks.report import OURS, table
+from benchmarks.harness import OURS, EngineError, EngineProcess, save_feeds
+from benchmarks.report import table
 
 MODELS = ("tiny_mlp", "magika", "mobilenet_v2", "resnet50", "bert_base", "minilm_int8_weights")
 _LOOK_S = 0.01

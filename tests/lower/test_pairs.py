@@ -168,7 +168,7 @@ def tiled(channels: int, outputs: int, space: int | str) -> Graph:
 
 
 @TILES
-@pytest.mark.parametrize(("channels", "outputs"), [(16, 32), (7, 20), (33, 70)])
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 32), (7, 20), (33, 40)])
 def test_tiles_of_pairs(channels: int, outputs: int, registers: Registers) -> None:
     check_tiles(tiled(channels, outputs, 7), registers)
 

@@ -182,6 +182,7 @@ class Print(TileOp):
 def combine_types(types: tuple[TileType, ...]) -> tuple[TileType, ...]:
     """The scalars that a region of `Fold` or `Scan` yields for operands of these types.
 
+    >>> from luban.core.dtypes import DTYPES
     >>> combine_types((TileType(DTYPES["f32"], (8, 4)),))
     (TileType(elem=f32, shape=()),)
     """
