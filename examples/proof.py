@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.02  # lets the other engine's threads stop spinning
 def print_check(console: Console, model: Path, inputs: Inputs) -> None:
     """Print how far both engines are from the model's meaning, its value in float64.
 
-    Then what `luban check` says of every layer.
+    Then what `luban check` says of every layer. Raises SystemExit if one is wrong.
     """
     graph = import_model(model).graph
     oracle = dict(
@@ -46,7 +46,10 @@ def print_check(console: Console, model: Path, inputs: Inputs) -> None:
             relative = error / float(np.abs(exact).max())
             table.add_row(engine, name, f"{error:.1e}", f"{relative:.1e}")
     console.print(table)
-    console.print(str(luban.check(model, inputs)))
+    report = luban.check(model, inputs)
+    console.print(str(report))
+    if not report.ok:
+        raise SystemExit(1)
 
 
 def onnxruntime_call(model: Path, inputs: Inputs, threads: int) -> Callable[[], object]:

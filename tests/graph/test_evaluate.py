@@ -186,3 +186,12 @@ def test_what_hangs_on_constants_alone_is_computed_once_for_all_turns(
     (got,) = evaluate(Graph("g", (start,), results_of(loop)), [ones(2, 3)], precision="float64")
     np.testing.assert_allclose(got, 1 + 5 * (np.exp([[1.0, 2, 3]] * 2) + np.sin(1.0)))
     assert counts == {"exp": 1, "sin": 5}
+
+
+def test_one_node_alone_is_wide_whatever_the_dtype_of_its_operands() -> None:
+    x = build.parameter("x", tensor("f32", 4000, 2))
+    total = build.reduce("sum", x, (0,))
+    given = np.full((4000, 2), 12.193, np.float32)
+    found = evaluate_node(total, [given], {}, "float64")
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, given.astype(np.float64).sum(0), rtol=1e-14)

@@ -75,14 +75,24 @@ def evaluate_node(
 ) -> Value:
     """The value of one node: an array, a tuple for several results, or what a host operator gives.
 
-    Symbols that the node settles (a count of non-zeros, the trips of a loop) are added to `sizes`.
-    Raises ShapeError or what the primitive raises, with the node's name and place.
+    Operands come in their own dtypes; "float64" widens them before anything is computed. Symbols
+    that the node settles (a count of non-zeros, the trips of a loop) are added to `sizes`. Raises
+    ShapeError or what the primitive raises, with the node's name and place.
 
     >>> from luban.graph import build
     >>> x = build.constant([1.0, 2.0])
     >>> evaluate_node(build.add(x, x), [np.ones(2), np.ones(2)], {})
     array([2., 2.])
     """
+    types = [o.type for o in node.operands]
+    held = [conform(x, t, precision) for x, t in zip(operands, types, strict=True)]
+    return _evaluate_node(node, held, sizes, precision)
+
+
+def _evaluate_node(
+    node: Node, operands: Sequence[Value], sizes: dict[str, int], precision: Precision
+) -> Value:
+    """The same for operands as this precision holds them."""
     meaning = MEANING.get(type(node.op))
     if meaning is None:
         raise InternalError(f"{node.op.name} has no meaning: add it to graph/meaning/")
@@ -165,7 +175,7 @@ def _run_sub_graph(
     for n in plan.order:
         if n in plan.fixed and n not in plan.constants:
             operands = [plan.constants[o] for o in n.operands]
-            plan.constants[n] = evaluate_node(n, operands, sizes, precision)
+            plan.constants[n] = _evaluate_node(n, operands, sizes, precision)
     return _run(graph, plan, values, sizes, precision, None)
 
 
@@ -185,7 +195,7 @@ def _run(
         elif n in plan.constants:
             held[n] = plan.constants[n]
         else:
-            held[n] = evaluate_node(n, [held[o] for o in n.operands], sizes, precision)
+            held[n] = _evaluate_node(n, [held[o] for o in n.operands], sizes, precision)
         if observe is not None:
             observe(n, held[n])
         for operand in freed:
