@@ -1,6 +1,7 @@
 """The command line as a whole: names, flags, exit codes, streams, and how fast help is."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from luban.cli import main as entry
 from luban.cli.main import COMMANDS, main
 from luban.core.errors import InternalError, LubanError
 from luban.core.settings import child_environment
+from luban.native.cache import default_cache
+from luban.native.entry import new_temporary
 from tests.engine.models import DATA
 
 MLP = str(DATA / "tiny_mlp.onnx")
@@ -164,6 +167,21 @@ def test_exit_codes_of_errors(
     monkeypatch.setattr("luban.cli.cache.execute", fail)
     assert main(["cache"]) == code
     assert words in capsys.readouterr().err
+
+
+def test_an_interrupt_between_making_a_file_and_writing_it_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUBAN_CACHE_DIR", str(tmp_path))
+
+    def fail(_: object) -> int:
+        handle, _ = new_temporary(default_cache().path_of("code", "ab" * 32))
+        os.close(handle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("luban.cli.cache.execute", fail)
+    assert main(["cache"]) == 130
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -83,12 +83,22 @@ def _run(module: Any, chosen: argparse.Namespace) -> int:
         )
         return _BAD_INPUT
     except KeyboardInterrupt:
+        _leave_whole_files_only()
         print(f"luban {chosen.command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _leave_whole_files_only() -> None:
+    """Remove what this process was about to write into the cache, wherever it was interrupted."""
+    if "luban.native.cache" in sys.modules:  # else nothing was written
+        from luban.native.cache import default_cache
+        from luban.native.draft import remove_drafts
+
+        remove_drafts(default_cache(), os.getpid())
 
 
 if __name__ == "__main__":

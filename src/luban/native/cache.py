@@ -135,8 +135,10 @@ class Cache:
             return False
         try:
             handle, name = new_temporary(self.path_of("probe", "probe"))
-            os.close(handle)
-            name.unlink()
+            try:
+                os.close(handle)
+            finally:  # also after Ctrl-C
+                name.unlink()
         except OSError as error:
             self.warn(error)
             return False

@@ -177,7 +177,11 @@ class CompileProcess:
         fields = {"do": "run", "number": number, "function": function, "paths": list(paths)}
         with self._sending:
             self._subjects[number] = subject
-            self._send(fields, payload)
+            try:
+                self._send(fields, payload)
+            except KeyboardInterrupt:  # half a message may be there
+                self._end()
+                raise
         try:
             while True:
                 told, answer = self._wait(number)
