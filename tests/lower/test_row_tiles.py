@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from luban.core import dims
 from luban.core.registers import few_heights
 from luban.ir.node import Graph
-from luban.lower.emit import Scope
 from luban.lower.nest import Nest
 from luban.lower.row_tiles import RowTiles, row_tiles, split_rows
+from luban.lower.scope import Scope
 from luban.lower.trace import Trace
 from luban.tile.builder import FunctionBuilder
 from luban.tile.evaluate import run

@@ -22,9 +22,9 @@ from luban.core.registers import Registers
 from luban.ir.node import Graph
 from luban.lower.attention_plan import attention_plan, needed
 from luban.lower.attention_products import Keys, Products, Sizes, Tile, sizes_of
-from luban.lower.emit import Lanes, Scope
 from luban.lower.kernel import Kernel
 from luban.lower.operands import split_place
+from luban.lower.scope import Lanes, Scope
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 

@@ -9,8 +9,8 @@ from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.registers import Registers
 from luban.lower.attention_plan import AttentionPlan
-from luban.lower.emit import Lanes, Scope
 from luban.lower.operands import offset_of
+from luban.lower.scope import Lanes, Scope
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 

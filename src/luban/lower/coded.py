@@ -18,12 +18,12 @@ from luban.core.registers import Registers
 from luban.graph.ops.coded import PanelCodedDot, coded_width
 from luban.ir.node import Graph, Node
 from luban.lower.affine import axis_index
-from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue, Rows
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Reduction, merged_groups, single_nest
 from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import RowTiles, Span, row_tiles
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

@@ -11,9 +11,10 @@ from luban.core.registers import Registers
 from luban.graph.ops.structure import Concatenate
 from luban.ir.node import Graph
 from luban.lower.affine import axis_index, row_major
-from luban.lower.emit import Scope, Writer
+from luban.lower.emit import Writer
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Write, finished
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Trace
 from luban.tile.builder import FunctionBuilder
 

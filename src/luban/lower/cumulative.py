@@ -15,9 +15,10 @@ from luban.graph.ops.reduce import Cumulative
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import axis_index, row_major
-from luban.lower.emit import COMBINE, Scope, Writer, empty_value
+from luban.lower.emit import COMBINE, Writer, empty_value
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Reduction, Write, merged_groups
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Index, Ref, Trace
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

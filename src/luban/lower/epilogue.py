@@ -15,8 +15,8 @@ from luban.core import dims
 from luban.core.dims import DimLike
 from luban.lower import maths
 from luban.lower.ahead import FAR_BYTES, LINE_BYTES
-from luban.lower.emit import Lanes, Scope
 from luban.lower.nest import Nest, Reduction
+from luban.lower.scope import Lanes, Scope
 from luban.lower.trace import Ref
 from luban.tile.expr import Expr
 

@@ -20,12 +20,12 @@ from luban.core.registers import Registers
 from luban.graph.ops.packed import PanelConvolution, PanelDot, panel_depth, panel_width
 from luban.ir.node import Graph
 from luban.lower.ahead import FAR_BYTES, SECOND_CACHE
-from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import RowTiles, Tile, row_tiles
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref
 from luban.lower.wide_rows import WideRows, wide_rows
 from luban.tile.builder import FunctionBuilder

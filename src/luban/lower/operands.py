@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from luban.core.dims import DimLike
 from luban.lower.affine import Linear
-from luban.lower.emit import Scope
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref
 from luban.tile.expr import Expr
 

@@ -18,10 +18,10 @@ from luban.core.dtypes import DTYPES, DType
 from luban.core.registers import Registers
 from luban.graph.ops.reduce import Sort, TopK
 from luban.ir.node import GetItem, Graph, Node
-from luban.lower.emit import Scope
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Nest
 from luban.lower.radix import DigitSort
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Trace
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

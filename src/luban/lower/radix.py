@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from luban.core.dims import DimLike
 from luban.core.dtypes import DTYPES, DType
-from luban.lower.emit import Scope
+from luban.lower.scope import Scope
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 

@@ -13,8 +13,8 @@ from math import gcd
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.core.registers import fair_divisor, few_heights
-from luban.lower.emit import Scope
 from luban.lower.epilogue import Rows
+from luban.lower.scope import Scope
 from luban.tile.expr import Expr
 
 __all__ = ["RowTiles", "Span", "Tile", "row_tiles", "split_rows"]

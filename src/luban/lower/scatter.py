@@ -18,9 +18,10 @@ from luban.graph.ops.structure import Scatter
 from luban.ir.node import Graph, Node
 from luban.lower import maths
 from luban.lower.affine import Linear, axis_index, fixed, row_major
-from luban.lower.emit import Scope, Writer
+from luban.lower.emit import Writer
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Group, Nest, Write, merged_groups
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref, Trace
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

@@ -16,10 +16,10 @@ from luban.core.dtypes import DType
 from luban.core.registers import Registers
 from luban.ir.node import Graph
 from luban.lower.affine import Linear
-from luban.lower.emit import Scope
 from luban.lower.kernel import Argument, Kernel, Operand, Result
 from luban.lower.nest import Group, Nest, build_nest
 from luban.lower.operands import loaded, offset_of
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from luban.core.dtypes import DType
-from luban.lower.emit import Scope
 from luban.lower.nest import Group
 from luban.lower.operands import offset_of
+from luban.lower.scope import Scope
 from luban.lower.trace import Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

@@ -20,12 +20,13 @@ from luban.graph.ops.contract import Convolution
 from luban.graph.ops.reduce import ReduceWindow
 from luban.ir.node import Graph, Node
 from luban.lower import maths
-from luban.lower.emit import COMBINE, Scope, empty_value
+from luban.lower.emit import COMBINE, empty_value
 from luban.lower.epilogue import Columns, Epilogue
 from luban.lower.kernel import Kernel
 from luban.lower.nest import Reduction, build_nest
 from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import RowTiles, Tile, row_tiles, split_rows
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr

@@ -23,12 +23,12 @@ from luban.graph.ops.winograd import TAPS, Transforms, WinogradConvolution, tran
 from luban.ir.node import Graph
 from luban.lower.affine import axis_index
 from luban.lower.ahead import FAR_BYTES, SECOND_CACHE
-from luban.lower.emit import Scope
 from luban.lower.epilogue import Columns, Epilogue, Rows
 from luban.lower.kernel import Kernel
 from luban.lower.nest import single_nest
 from luban.lower.operands import loaded, offset_of, split_place
 from luban.lower.row_tiles import split_rows
+from luban.lower.scope import Scope
 from luban.lower.trace import Declined, Ref
 from luban.lower.winograd_blocks import Blocks, choose_blocks
 from luban.lower.winograd_passes import filter_pass, image_pass, result_pass
