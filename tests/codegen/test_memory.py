@@ -14,7 +14,7 @@ from luban.codegen import emit, scratch_bytes
 from luban.core.dtypes import DTYPES
 from luban.native.target import host_target, named_target
 from luban.tile import FunctionBuilder
-from tests.codegen.harness import check, interesting, run_compiled
+from tests.codegen.harness import TARGETS, check, interesting, run_compiled
 
 NAMES = [d.name for d in DTYPES.values() if d.kind not in ("complex", "string")]
 
@@ -284,3 +284,30 @@ def test_full_masks_skip_the_lanes_where_masks_are_branches(
     b.store(y, 0, b.load(x, 0, (16,), mask=inside), mask=inside)
     text = emit(b.finish(), named_target(target_name))
     assert ("vector.reduce.and" in text) == branches
+
+
+@pytest.mark.parametrize("name", ["f32", "i16", "f64"])
+def test_a_pointer_that_promises_nothing_is_read_at_any_address(name: str) -> None:
+    """Blocks, short strides, tails and gathers; on AVX-512 and AVX2."""
+    b = FunctionBuilder("anywhere")
+    x, y = b.pointer("x", name, access="read", alignment=1), b.pointer("y", name)
+    n = b.scalar("n")
+    b.store(y, 0, b.load(x, 0, (16,)))
+    b.store(y, 16, b.load(x, 1, (8,), (2,)))
+    b.store(y, 24, b.load(x, 0, (8,), mask=b.arange(8) < n))
+    b.store(y, 32, b.gather(x, b.arange(8) * n))
+    program = b.finish()
+    for target in TARGETS:
+        text = emit(program, target)
+        loads = re.findall(r"(?:= load .*|@llvm.masked.(?:load|gather)\S*\().*align (\d+)", text)
+        assert loads
+        assert set(loads) <= {"1", "8"}  # 8: of the argument slots
+    data = interesting(name, 64)
+    (_, wanted) = check(program, [data, np.zeros(40, data.dtype), 5])
+    raw = np.zeros(data.nbytes + 1, np.uint8)
+    raw[1:] = data.view(np.uint8)
+    shifted = raw[1:].view(data.dtype)
+    for target in TARGETS:
+        found = np.zeros(40, data.dtype)
+        run_compiled(program, [shifted, found, 5], target=target)
+        np.testing.assert_array_equal(found, wanted)

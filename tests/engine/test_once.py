@@ -155,3 +155,25 @@ def test_a_first_load_holds_the_packed_weights_once_and_not_the_file(tmp_path: P
     from_cache, megabytes = printed_by(script, tmp_path / "cache").split()
     assert from_cache == "False"
     assert int(megabytes) < 72  # 64 packed, mapped for the first call; the file has 64 more
+
+
+def test_weights_that_a_file_does_not_align_are_packed_as_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = chain(256, 2)
+    unaligned: list[int] = []
+    copied: list[int] = []
+    find = once._unaligned_in_part
+
+    def watch(*args: Any) -> dict[int, Array]:
+        unaligned.extend(once._unaligned([args[0]]))
+        found = find(*args)
+        copied.extend(found)
+        return found
+
+    monkeypatch.setattr(once, "_unaligned_in_part", watch)
+    for padding in range(4):
+        model.doc_string = "x" * padding
+        luban.compile(model.SerializeToString(), cache=False)
+    assert unaligned
+    assert not copied

@@ -57,6 +57,12 @@ class Emitter:
         self.thread_id = Value("%thread_id", "i64")
         self.scratch = Value("%scratch", "ptr")
         self._lanes = choose_lanes(function, context.target)
+        pointers = [param for param in function.params if param.is_pointer and param.alignment]
+        self._loads_anywhere = any(p.alignment < p.type.pointee.size_bytes for p in pointers)
+
+    def load_alignment(self, claimed: int) -> int:
+        """What a load may claim of its address, in bytes: nothing if some pointer promises less."""
+        return 1 if self._loads_anywhere else claimed
 
     # Tiles
 

@@ -100,10 +100,11 @@ def _load_chunk(f: Emitter, dtype: DType, piece: Chunk, other: Value | None) -> 
         for address in piece.run.addresses():
             if address not in shared:
                 pointer = f.addresses.displace(*address)
-                shared[address] = w.load(pointer, elem, 0, elem_bytes)
+                shared[address] = w.load(pointer, elem, 0, f.load_alignment(elem_bytes))
         loaded = gather_lanes(w, [(shared[address], 0) for address in piece.run.addresses()])
     else:
-        loaded = w.load(f.addresses.displace(*piece.run.first), elem, lanes, piece.align)
+        where = f.addresses.displace(*piece.run.first)
+        loaded = w.load(where, elem, lanes, f.load_alignment(piece.align))
     return from_memory(w, dtype, loaded)
 
 
@@ -133,7 +134,7 @@ def _load_windows(f: Emitter, elem: str, elem_bytes: int, run: Run) -> Value:
             f.addresses.displace(run.first.pointer, low + start * elem_bytes),
             elem,
             size,
-            elem_bytes,
+            f.load_alignment(elem_bytes),
         )
         for start in starts
     ]
@@ -153,20 +154,21 @@ def _masked_load(f: Emitter, dtype: DType, piece: Chunk, missing: Value) -> Valu
     mask = _as_vector(f, piece.mask)
     kind = type_text(elem, lanes)
     tail = f"{mask.typed}, {kind} zeroinitializer"
+    align = f.load_alignment(piece.align)
     if piece.is_vector(elem_bytes):
         pointer = f.addresses.displace(*piece.run.first)
         name = f"llvm.masked.load.v{lanes}{_short(elem)}.p0"
         w.declarations[name] = f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})"
 
         def masked() -> Value:
-            call = f"call {kind} @{name}(ptr align {piece.align} {pointer.text}, {tail})"
+            call = f"call {kind} @{name}(ptr align {align} {pointer.text}, {tail})"
             return w.result(call, elem, lanes)
 
         if lanes == 1 or _masks_in_hardware(f, elem_bytes):
             loaded = masked()
         else:
             whole, partial = _branch_on_full(f, mask)
-            plain = w.load(pointer, elem, lanes, piece.align)
+            plain = w.load(pointer, elem, lanes, align)
             end = _other_way(f, partial)
             loaded = masked()
             w.jump(end)
@@ -176,8 +178,9 @@ def _masked_load(f: Emitter, dtype: DType, piece: Chunk, missing: Value) -> Valu
         pointers = _pointer_vector(f, piece.run.addresses())
         name = f"llvm.masked.gather.v{lanes}{_short(elem)}.v{lanes}p0"
         w.declarations[name] = f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
+        align = f.load_alignment(elem_bytes)
         loaded = w.result(
-            f"call {kind} @{name}(<{lanes} x ptr> align {elem_bytes} {pointers.text}, {tail})",
+            f"call {kind} @{name}(<{lanes} x ptr> align {align} {pointers.text}, {tail})",
             elem,
             lanes,
         )

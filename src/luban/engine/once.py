@@ -16,7 +16,7 @@ from luban.engine.executor import Executor
 from luban.engine.kernels import Kernels
 from luban.engine.mapped import mapped_files, release_pages
 from luban.engine.program import Program, build_program
-from luban.engine.steps import SubRunner
+from luban.engine.steps import Launch, Step, SubRunner, Value
 from luban.engine.weight_memory import WeightMemory
 from luban.graph.ops.data import Constant
 from luban.ir.node import Graph, Node
@@ -60,7 +60,7 @@ def fill_once(
     for part in _parts(prepared):
         release_pages(maps)
         program = build_program(part, kernels.linked, kernels.declined)
-        _align([program], _unaligned([program]), room, None)
+        _align([program], _unaligned_in_part(program, kernels), room, None)
         executor = Executor(program, num_threads, run_sub_graph)
         executor.output_memory = memory
         places = [room.place(draft, result) for result in part.results]
@@ -103,8 +103,26 @@ def _padded(size: int) -> int:
 
 def _unaligned(programs: Iterable[Program]) -> dict[int, Array]:
     """By identity, the constants that do not lie as kernels need them: files align nothing."""
-    held = [v.constant for p in programs for v in p.values if v.constant is not None]
+    return _unaligned_of(v for p in programs for v in p.values)
+
+
+def _unaligned_in_part(program: Program, kernels: Kernels) -> dict[int, Array]:
+    """The same without those that are read by such kernels only as take any address."""
+    steps = [step for step in program.steps if not _reads_anywhere(step, kernels)]
+    read = [*program.outputs, *(v for step in steps for v in step.operands)]
+    return _unaligned_of(v.root for v in read)
+
+
+def _unaligned_of(values: Iterable[Value]) -> dict[int, Array]:
+    held = [v.constant for v in values if v.constant is not None]
     return {id(array): array for array in held if not array.flags.aligned}
+
+
+def _reads_anywhere(step: Step, kernels: Kernels) -> bool:
+    if not isinstance(step, Launch) or step.node is None:
+        return False
+    params = kernels.lowered[step.node].kernel.module.kernel.params
+    return all(p.alignment == 1 for p in params if p.is_pointer and p.access == "read")
 
 
 def _align(

@@ -28,6 +28,7 @@ from luban.lower.trace import Declined
 from luban.lower.transposes import lower_transpose
 from luban.lower.windows import lower_window
 from luban.lower.winograd import lower_winograd
+from luban.tile.function import Module
 
 __all__ = ["TEMPLATES", "lower_fusion"]
 
@@ -44,10 +45,28 @@ TEMPLATES: dict[type[Op], Callable[[str, Graph, Registers], Kernel]] = {
 def lower_fusion(name: str, body: Graph, registers: Registers, *, once: bool = False) -> Kernel:
     """The kernel of a fusion body; its notes say which template declined, and why.
 
-    once    it runs one time: less to compile is better than a faster kernel
+    once    it runs one time: less to compile is better than a faster kernel; operands lie in the
+            model's file, which aligns nothing
 
     Raises Declined if there is no kernel at all.
     """
+    kernel = _lowered(name, body, registers, once)
+    return replace(kernel, module=_reading_anywhere(kernel.module)) if once else kernel
+
+
+def _reading_anywhere(module: Module) -> Module:
+    """The same for memory that is only read and may lie at any address."""
+    functions = []
+    for function in module.functions:
+        params = [
+            replace(p, alignment=1) if p.is_pointer and p.access == "read" else p
+            for p in function.params
+        ]
+        functions.append(replace(function, params=tuple(params)))
+    return replace(module, functions=tuple(functions))
+
+
+def _lowered(name: str, body: Graph, registers: Registers, once: bool) -> Kernel:
     notes: list[str] = []
     if holds_attention(body):
         return lower_attention(name, body, registers)

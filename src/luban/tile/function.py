@@ -64,7 +64,8 @@ class Param:
     Scalars: `multiple_of` divides the value. Pointers:
     access      what the function does with the memory; what is "write" only starts as poison in
                 checked mode
-    alignment   the address is a multiple of this many bytes (0: of one element)
+    alignment   the address is a multiple of this many bytes (0: of one element); if it is less than
+                an element, the function's loads claim nothing of their addresses
     noalias     name of a group: memory of different groups never overlaps; None may overlap
                 anything
     extent      elements that may be touched: a number, or a sum of products of numbers and scalar
