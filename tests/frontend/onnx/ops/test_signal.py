@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.frontend.onnx.ops.comparison import SYMBOLIC, Array, compare, run
+import luban
+from tests.frontend.onnx.ops.comparison import SYMBOLIC, Array, compare, model, run
 
 rng = np.random.default_rng(13)
 
@@ -92,3 +93,20 @@ def test_the_last_frequency_of_an_odd_length_keeps_its_imaginary_part() -> None:
     assert not half[:, 0, 1].any()
     assert half[:, 1:, 1].all()
     np.testing.assert_allclose(half, pairs(np.fft.rfft(x[..., 0], axis=1)), atol=1e-5)
+
+
+def test_frequencies_that_a_constant_signal_lacks_keep_the_digits_of_the_exact_sum() -> None:
+    """Kokoro takes their phase. Two parts that were both 0 made its decoder NaN."""
+    window = np.hanning(21)[:20].astype(np.float32)
+    signal = np.full((1, 40, 1), -0.08271854, np.float32)
+    signal[0, ::7] += np.float32(7.4e-9)
+    framed = np.lib.stride_tricks.sliding_window_view(signal[0, :, 0].astype(np.float64), 20)[::5]
+    wanted = pairs(np.fft.rfft(framed * window.astype(np.float64)))
+    inputs = [signal, np.int64(5), window, np.int64(20)]
+    proto = model("STFT", inputs, opset=17, known=(1, 2, 3))
+    (evaluated,) = run("STFT", inputs, opset=17, known=(1, 2, 3))
+    (compiled,) = luban.compile(proto)({"x0": signal}).values()
+    for result in (evaluated, compiled):
+        assert result.any(-1).all()
+        np.testing.assert_allclose(result[0, :, 2:-1], wanted[:, 2:-1], rtol=1e-5)
+        np.testing.assert_allclose(result[0, :, -1, 0], wanted[:, -1, 0], rtol=1e-5)

@@ -57,6 +57,7 @@ def _dft(ctx: NodeContext, x: Node, length: Node | None, axis: int) -> Node:
     )
     if both:
         real, imaginary = _mirrored(real, imaginary, count)
+    real, imaginary = (_widened(part, count) for part in (real, imaginary))
     real, imaginary = transform(real, imaginary, inverse=inverse)
     if inverse:
         real, imaginary = build.divide(real, count), build.divide(imaginary, count)
@@ -65,8 +66,19 @@ def _dft(ctx: NodeContext, x: Node, length: Node | None, axis: int) -> Node:
         real, imaginary = (_resized(part, kept) for part in (real, imaginary))
         if x.tensor.shape[-1] != 2:
             imaginary = _real_ends(imaginary, count)
-    parts = [real] if both else [real, imaginary]
+    parts = [build.cast(p, x.tensor.dtype) for p in ([real] if both else [real, imaginary])]
     return _placed(parts, axis)
+
+
+def _widened(x: Node, count: int) -> Node:
+    """What a transform of this length starts from: f64 for those done as one product.
+
+    Frequencies that a signal does not have cancel to numbers far below its own rounding. Models
+    take their phase all the same: summed up in f32, it is that of rounding errors, and none (0 / 0)
+    where those cancel, too. In f64 it is that of the exact sum. Long transforms stay as they are:
+    theirs would take up to three times as long.
+    """
+    return build.cast(x, "f64") if count <= _LARGEST_MATRIX else x
 
 
 def _part(moved: Node, index: int) -> Node:
@@ -222,15 +234,16 @@ def stft(
     )
     framed = build.take(signal, places, 1)
     parts = [
-        build.squeeze(build.slice_axis(framed, 3, i, 1), [3])
+        _widened(build.squeeze(build.slice_axis(framed, 3, i, 1), [3]), count)
         for i in range(2 if signal.tensor.shape[2] == 2 else 1)
     ]
     if window is not None:
-        weights = build.reshape(window, (count,))
+        weights = _widened(build.reshape(window, (count,)), count)
         parts = [build.multiply(part, weights) for part in parts]
-    zero = build.full(parts[0].tensor.shape, 0, signal.tensor.dtype)
+    zero = build.full(parts[0].tensor.shape, 0, parts[0].tensor.dtype)
     real, imaginary = transform(parts[0], parts[1] if len(parts) > 1 else zero, inverse=False)
     if ctx.int("onesided", 1) and len(parts) == 1:
         real, imaginary = (_resized(part, count // 2 + 1) for part in (real, imaginary))
         imaginary = _real_ends(imaginary, count)
-    return build.concatenate([build.expand_dims(p, [3]) for p in (real, imaginary)], 3)
+    rounded = (build.cast(p, signal.tensor.dtype) for p in (real, imaginary))
+    return build.concatenate([build.expand_dims(p, [3]) for p in rounded], 3)
