@@ -55,17 +55,23 @@ def _meaning(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]
 def _unoptimised(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     """Compiled without any pass."""
     compiled = luban.compile(model, without=[each.name for each in PASSES])
-    return list(compiled(dict(inputs)).values())
+    return _in_order(model, compiled(dict(inputs)))
 
 
 def _compiled(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     """Compiled as users do."""
-    return list(luban.compile(model)(dict(inputs)).values())
+    return _in_order(model, luban.compile(model)(dict(inputs)))
 
 
 def _avx2(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     """Compiled for AVX2, which older machines have."""
-    return list(luban.compile(model, target="avx2")(dict(inputs)).values())
+    return _in_order(model, luban.compile(model, target="avx2")(dict(inputs)))
+
+
+def _in_order(model: onnx.ModelProto, outputs: Mapping[str, Array]) -> list[Array]:
+    """The outputs, which must have the names that the model gives them."""
+    assert list(outputs) == [output.name for output in model.graph.output]
+    return list(outputs.values())
 
 
 Run = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]

@@ -25,6 +25,7 @@ def resize_cases() -> Iterator[Case]:
         ("nearest", "half_pixel"): [0, 0, 0, 1, 1, 2, 2],
         ("linear", "half_pixel"): [0, 0.1, 0.5, 0.9, 1.3, 1.7, 2],
         ("linear", "asymmetric"): [0, 0.4, 0.8, 1.2, 1.6, 2, 2],
+        ("nearest", "asymmetric"): [0, 0, 1, 1, 2, 2, 2],
     }
     for (mode, coordinates), row in rows.items():
         columns = 3 * f32(row)[:, None]
@@ -67,14 +68,27 @@ def pool_cases() -> Iterator[Case]:
         (windows[:, :, ::3, ::3, ::3].max((5, 6, 7))[:, :, :2, :3, :2],),
     )
     for size, kernel, pad, result in ((17, 2, 1, 9), (9, 4, 2, 3)):
+        image = random.integers(-99, 99, (1, 1, size, size)).astype(np.float32)
+        starts = [kernel * i - pad for i in range(result)]
         yield Case(
             "O6",
             f"average pool of {size} in ceil mode",
             f"g (float[1, 1, {size}, {size}] x) => (float[1, 1, h, w] y) {{ y = AveragePool "
             f"<kernel_shape = [{kernel}, {kernel}], strides = [{kernel}, {kernel}], "
             f"pads = [{pad}, {pad}, {pad}, {pad}], ceil_mode = 1> (x) }}",
-            {"x": np.ones((1, 1, size, size), np.float32)},
-            (np.ones((1, 1, result, result), np.float32),),
+            {"x": image},
+            (
+                f32(
+                    [
+                        [
+                            image[0, 0, max(r, 0) : r + kernel, max(c, 0) : c + kernel].mean()
+                            for c in starts
+                        ]
+                        for r in starts
+                    ]
+                )[None, None],
+            ),
+            tolerance=2e-7,
         )
 
 
@@ -93,6 +107,17 @@ def transposed_convolution_cases() -> Iterator[Case]:
                 },
                 (_spread(image, weights)[:, :, first : first + 10, first : first + 10],),
             )
+    image = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3)
+    for mode in ("SAME_UPPER", "SAME_LOWER"):  # one row of padding on each side
+        yield Case(
+            "O9",
+            f"transposed convolution {mode} with output padding",
+            "g (float[1, 1, 3, 3] x, float[1, 1, 3, 3] w) => (float[1, 1, p, q] y) "
+            f'{{ y = ConvTranspose <strides = [2, 2], auto_pad = "{mode}", '
+            "output_padding = [1, 1]> (x, w) }",
+            {"x": image, "w": weights},
+            (_spread(image, weights)[:, :, 1:, 1:],),
+        )
 
 
 def _spread(image: Array, weights: Array) -> Array:
@@ -104,6 +129,24 @@ def _spread(image: Array, weights: Array) -> Array:
             image[:, :, row : row + 1, column : column + 1] * weights
         )
     return full
+
+
+def grouped_convolution_case() -> Case:
+    """O10: 16 groups of two channels and an even kernel wider than the signal."""
+    random = np.random.default_rng(0)
+    x = random.integers(-9, 10, (1, 32, 39)).astype(np.float32)
+    w = random.integers(-9, 10, (32, 2, 128)).astype(np.float32)
+    padded = np.pad(x[0], [(0, 0), (64, 64)]).reshape(16, 2, 167)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 128, axis=2)
+    y = np.einsum("gcnk,gock->gon", windows, w.reshape(16, 2, 2, 128))
+    return Case(
+        "O10",
+        "grouped one-dimensional convolution with an even kernel",
+        "g (float[1, 32, 39] x, float[32, 2, 128] w) => (float[1, 32, k] y) "
+        "{ y = Conv <group = 16, pads = [64, 64]> (x, w) }",
+        {"x": x, "w": w},
+        (y.reshape(1, 32, 40),),
+    )
 
 
 def einsum_cases() -> Iterator[Case]:
@@ -274,22 +317,7 @@ CASES = [
         (np.pad(block, [(3, 11), (0, 1), (4, 8), (1, 0)], mode="reflect"),),
     ),
     *transposed_convolution_cases(),
-    Case(
-        "O9",
-        "transposed convolution SAME_UPPER with output padding",
-        "g (float[1, 1, 3, 3] x, float[1, 1, 3, 3] w) => (float[1, 1, p, q] y) { y = ConvTranspose "
-        '<strides = [2, 2], auto_pad = "SAME_UPPER", output_padding = [1, 1]> (x, w) }',
-        {"x": np.zeros((1, 1, 3, 3), np.float32), "w": np.ones((1, 1, 3, 3), np.float32)},
-        (np.zeros((1, 1, 6, 6), np.float32),),
-    ),
-    Case(
-        "O10",
-        "grouped one-dimensional convolution with an even kernel",
-        "g (float[1, 32, 39] x, float[32, 2, 128] w) => (float[1, 32, k] y) "
-        "{ y = Conv <group = 16, pads = [64, 64]> (x, w) }",
-        {"x": np.ones((1, 32, 39), np.float32), "w": np.ones((32, 2, 128), np.float32)},
-        (np.full((1, 32, 40), 78, np.float32),),
-    ),
+    grouped_convolution_case(),
     *einsum_cases(),
     *scatter_cases(),
     *suppression_cases(),

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import luban
+from luban.core.progress import listening
 from tests.conformance.case import Array, model_of
 
 PAGE_BYTES = 4096
@@ -75,3 +76,13 @@ def test_r10_compile_time_is_linear_in_the_number_of_nodes() -> None:
         (y,) = compiled(np.zeros(3, np.float32)).values()
         np.testing.assert_array_equal(y, np.zeros(3, np.float32))
     assert seconds[2000] < 8 * 2.5 * seconds[250]
+
+
+def test_r10_a_compile_says_how_far_it_is() -> None:
+    """Stages by name, and of the longest how many parts are done."""
+    seen: list[tuple[str, int, int]] = []
+    with listening(lambda stage, done, total: seen.append((stage, done, total))):
+        luban.compile(unrolled(40))
+    stages = {stage for stage, _, _ in seen}
+    assert len(stages) >= 3
+    assert any(0 < done < total for _, done, total in seen)

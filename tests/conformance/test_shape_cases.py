@@ -1,5 +1,7 @@
 """Reports about shapes and control flow (CASES section 5)."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,61 @@ def inlined_case() -> Case:
     return Case("S10", "a function of the model is inlined", INLINED, {"x": x, "w": w}, (y,))
 
 
+CONVNEXT = """g (float[n, 6, 9, 9] x, float[6, 1, 7, 7] depthwise, float[6] gain, float[6] offset,
+    float[6, 24] wide, float[24] wide_bias, float[24, 6] narrow, float[6] scale)
+=> (float[n, 6, 9, 9] y)
+{ y = local.block(x, depthwise, gain, offset, wide, wide_bias, narrow, scale) }
+<domain: "local", opset_import: ["" : 21, "local" : 1]>
+block (x, depthwise, gain, offset, wide, wide_bias, narrow, scale) => (y)
+{
+    c = Conv <group = 6, pads = [3, 3, 3, 3]> (x, depthwise)
+    t = Transpose <perm = [0, 2, 3, 1]> (c)
+    n = LayerNormalization <axis = -1, epsilon = 1e-6> (t, gain, offset)
+    p = MatMul(n, wide)
+    b = Add(p, wide_bias)
+    a = local.activation(b)
+    q = MatMul(a, narrow)
+    s = Mul(q, scale)
+    u = Transpose <perm = [0, 3, 1, 2]> (s)
+    y = Add(u, x)
+}
+<domain: "local", opset_import: ["" : 21]>
+activation (x) => (y) { y = Gelu(x) }"""
+
+
+def convnext_case() -> Case:
+    """S10: a block of ConvNeXt as one function that calls another."""
+    random = np.random.default_rng(0)
+    shapes = {
+        "x": (2, 6, 9, 9),
+        "depthwise": (6, 1, 7, 7),
+        "gain": (6,),
+        "offset": (6,),
+        "wide": (6, 24),
+        "wide_bias": (24,),
+        "narrow": (24, 6),
+        "scale": (6,),
+    }
+    inputs = {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    exact = {name: value.astype(np.float64) for name, value in inputs.items()}
+    padded = np.pad(exact["x"], [(0, 0), (0, 0), (3, 3), (3, 3)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 7), (2, 3))
+    c = np.einsum("nchwij,cij->nhwc", windows, exact["depthwise"][:, 0])
+    centred = c - c.mean(-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    b = (normal * exact["gain"] + exact["offset"]) @ exact["wide"] + exact["wide_bias"]
+    a = b * 0.5 * (1 + np.vectorize(math.erf)(b / math.sqrt(2)))
+    y = (a @ exact["narrow"] * exact["scale"]).transpose(0, 3, 1, 2) + exact["x"]
+    return Case(
+        "S10",
+        "a function that calls another is inlined",
+        CONVNEXT,
+        inputs,
+        (y.astype(np.float32),),
+        tolerance=2e-6,
+    )
+
+
 CASES = [
     Case(
         "S1",
@@ -99,6 +156,7 @@ CASES = [
         (np.array(14),),
     ),
     inlined_case(),
+    convnext_case(),
 ]
 
 
