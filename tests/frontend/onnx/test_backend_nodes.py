@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
 from luban.frontend.onnx import import_model
 from luban.graph.evaluate import evaluate
 from luban.graph.verify import verify
-from tests.frontend.onnx.backend_cases import cases, check, random_outputs, unsupported
+from tests.frontend.onnx.backend_cases import (
+    cases,
+    check_as_listed,
+    plain,
+    random_outputs,
+    unsupported,
+    wider_bounds,
+)
 
 NUM_CASES = 1884
 
@@ -36,11 +44,19 @@ def test_the_table_names_cases_that_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(cases()))
 def test_node(name: str) -> None:
-    if name not in unsupported("evaluate"):
-        check(name, run)
-        return
-    try:
-        check(name, run)
-    except Exception:  # noqa: BLE001 - any failure is what the table states
-        return
-    pytest.fail(f"{name} passes: take it out of support_table.toml")
+    check_as_listed(name, run, "evaluate")
+
+
+@pytest.mark.parametrize("name", sorted(wider_bounds()))
+def test_where_a_wider_bound_stands_ours_are_as_near_to_the_exact_values(name: str) -> None:
+    case = cases()[name]
+    graph = import_model(case.model).graph
+    for inputs, expected in case.data_sets:
+        given = [plain(value) for value in inputs]
+        exact = evaluate(graph, given, precision="float64")
+        for ours, theirs, truth in zip(evaluate(graph, given), expected, exact, strict=True):
+            ours_off, theirs_off = (
+                np.square(np.asarray(plain(x)).astype(np.float64) - truth).sum()
+                for x in (ours, theirs)
+            )
+            assert ours_off < 1.1 * theirs_off
