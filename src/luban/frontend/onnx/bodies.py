@@ -83,6 +83,7 @@ def read_body(
         importer.walk(proto.node, scope)
         results = tuple(_result(context, scope, value.name) for value in proto.output)
         if closed:
+            importer.loose.refuse((*results, *scope.captured))
             known = (*parameters, *scope.captured.values())
             results = with_settlers(results, known, importer.made)
             results = with_size_checks(results, known, importer.size_checks)

@@ -31,6 +31,7 @@ from luban.frontend.onnx import ops, registry
 from luban.frontend.onnx.context import NodeContext, RunTimeValueNeeded
 from luban.frontend.onnx.functions import Functions
 from luban.frontend.onnx.load import Source, element_type, load_model
+from luban.frontend.onnx.loose import LooseRanks, RankMatters
 from luban.frontend.onnx.order import in_order
 from luban.frontend.onnx.run_time import run_time_step
 from luban.frontend.onnx.scope import Failed, Scope, Value, declared_types
@@ -61,7 +62,8 @@ _STUMBLES = (
 class Imported:
     """A model as a graph.
 
-    `values` maps each ONNX value name of the main graph to its node. `assumptions` says what runs
+    `values` maps each ONNX value name of the main graph to its node, but for those of a number that
+    is read as a vector. `assumptions` says what runs
     must keep to, because the model leaves it open: they fail otherwise.
     """
 
@@ -102,7 +104,6 @@ def import_model(
     (f32[batch,3], ['t', 'x', 'y'])
     """
     loaded = load_model(model, name=source, folder=folder)
-    importer = Importer(loaded)
     missing = survey(loaded.model)
     if missing:
         raise UnsupportedError(
@@ -110,16 +111,28 @@ def import_model(
             items=[str(item) for item in missing],
             hint="rewrite these nodes, or report the operators",
         )
-    return importer.main(shapes or {}, sizes or {}, outputs)
+    fixed: frozenset[str] = frozenset()
+    while True:
+        try:
+            return Importer(loaded, fixed_ranks=fixed).main(shapes or {}, sizes or {}, outputs)
+        except RankMatters as found:
+            fixed |= {found.path}
 
 
 class Importer:
     """One import in progress."""
 
-    def __init__(self, source: Source, *, at_run_time: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        at_run_time: bool = False,
+        fixed_ranks: frozenset[str] = frozenset(),
+    ) -> None:
         self.source = source
         self.at_run_time = at_run_time
         self.names = SymbolNames()
+        self.loose = LooseRanks(fixed_ranks)
         self.functions = Functions(source.model.functions)
         self.failures: list[str] = []
         self.assumptions: list[str] = []
@@ -145,7 +158,12 @@ class Importer:
         self.walk(graph.node, scope)
         wanted = [v.name for v in graph.output] if outputs is None else list(outputs)
         found = self._results(wanted, scope, chosen=outputs is not None)
-        values = {name: value for name, value in scope.values.items() if isinstance(value, Node)}
+        values = {
+            name: value
+            for name, value in scope.values.items()
+            if isinstance(value, Node) and value not in self.loose.origin
+        }
+        self.loose.refuse(found)
         results = with_settlers(found, parameters, self.made)
         results = with_size_checks(results, parameters, self.size_checks)
         named = Graph(graph.name or "main", tuple(parameters), results, tuple(wanted))
@@ -272,6 +290,7 @@ class Importer:
                 self._fail(proto, scope, value)
                 return
             inputs.append(value)
+        loose = self.loose.follow(proto, inputs)
         try:
             results = self.apply(proto, inputs, scope, loc)
         except RunTimeValueNeeded as needed:
@@ -302,6 +321,8 @@ class Importer:
                 self._define(name, result, scope, loc)
             if isinstance(result, Node):
                 self.made.append(result)
+                if loose is not None:
+                    self.loose.origin[result] = loose
 
     def _define(self, name: str, value: Value, scope: Scope, loc: Loc) -> None:
         if name in scope.values or name in scope.lazy:

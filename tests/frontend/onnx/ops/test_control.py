@@ -97,6 +97,55 @@ def test_branches_with_another_number_of_axes() -> None:
     assert "host_call" not in names(text)
 
 
+STEP = """
+main (float[n] x, int64 count) => (RESULT) {
+  one = Constant<value_int = 1>()
+  single = Equal(count, one)
+  s = If(single) <
+    then_branch = a () => (u) { u = Constant<value_float = 5.0>() },
+    else_branch = b () => (v) { v = Constant<value_floats = [7.0]>() }
+  >
+  USE
+}
+"""
+BESIDE = "then_branch = p () => (z) { z = Mul(x, s) }, else_branch = q () => (z) { z = Neg(x) }"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "y = Mul(x, s)",
+        "h = Neg(s) k = Neg(h) y = Mul(k, x)",
+        "c = CastLike(x, s) y = Mul(c, s)",
+        f"always = Constant<value = bool {{1}}>() y = If(always) <{BESIDE}>",
+    ],
+)
+def test_a_number_beside_a_vector_of_one_is_either_beside_a_longer_vector(use: str) -> None:
+    text = STEP.replace("USE", use).replace("RESULT", "float[n] y")
+    assert imported(text).assumptions == ()
+    for count, factor in ((1, 5), (2, 7)):
+        (y,) = run(text, X, np.array(count))
+        assert y.tolist() == (factor * X).tolist()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "y = Identity(s)",
+        "h = Neg(s) y = ReduceSum(h)",
+        "axes = Constant<value_ints = [0]>() y = Unsqueeze(s, axes)",
+        f"some = Greater(count, one) y = If(some) <{BESIDE}>",
+    ],
+)
+def test_one_of_two_ranks_is_assumed_where_they_can_be_told_apart(use: str) -> None:
+    text = STEP.replace("USE", use).replace("RESULT", "y")
+    (assumption,) = imported(text).assumptions
+    assert "compiled for then_branch, which gives f32[]" in assumption
+    run(text, X, np.array(1))
+    with pytest.raises(InputError, match=r"takes the other branch of .*If"):
+        run(text, X, np.array(2))
+
+
 TWO_RANKS = """
 main (float[n, 3] x, int64 wanted) => (float[3] y) {
   zero = Constant<value_int = 0>()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ from luban.core.loc import Loc
 from luban.core.types import TensorType, Type
 from luban.frontend.onnx.bodies import Body, read_body
 from luban.frontend.onnx.joining import joined, open_outside
+from luban.frontend.onnx.loose import are_one_number
 from luban.frontend.onnx.registry import NodeContext, op
 from luban.frontend.onnx.size_checks import same_sizes, size_check
 from luban.graph import build
@@ -39,6 +41,7 @@ def if_(ctx: NodeContext, predicate: Node) -> tuple[Node, ...]:
     )
     if len(then.results) != len(otherwise.results):
         raise ctx.wrong(f"branches give {len(then.results)} and {len(otherwise.results)} values")
+    then, otherwise, loose = _as_vectors(ctx, then, otherwise)
     captured = tuple(dict.fromkeys((*then.captured, *otherwise.captured)))
     names = ctx.importer.names
     inner, opened = then.inner | otherwise.inner, set[str]()
@@ -50,7 +53,34 @@ def if_(ctx: NodeContext, predicate: Node) -> tuple[Node, ...]:
     except ShapeError:
         return _assumed(ctx, predicate, then, otherwise)
     choice = If(then.closed(captured), otherwise.closed(captured), types)
-    return results_of(node(choice, build.reshape(predicate, ()), *captured))
+    results = results_of(node(choice, build.reshape(predicate, ()), *captured))
+    ctx.importer.loose.origin.update((results[i], ctx.loc.path) for i in loose)
+    return results
+
+
+def _as_vectors(ctx: NodeContext, then: Body, otherwise: Body) -> tuple[Body, Body, list[int]]:
+    """The branches with numbers as vectors of one where the other gives such; which these are.
+
+    Nothing changes if ranks differ otherwise too, or if it is known that they matter for this If.
+    """
+    pairs = list(zip(then.results, otherwise.results, strict=True))
+    differing = [i for i, (a, b) in enumerate(pairs) if _rank(a) != _rank(b)]
+    if ctx.loc.path in ctx.importer.loose.fixed or not all(
+        are_one_number(pairs[i][0].type, pairs[i][1].type) for i in differing
+    ):
+        return then, otherwise, []
+
+    def widened(body: Body) -> Body:
+        results = (
+            build.reshape(r, (1,)) if i in differing else r for i, r in enumerate(body.results)
+        )
+        return replace(body, results=tuple(results))
+
+    return widened(then), widened(otherwise), differing
+
+
+def _rank(x: Node) -> int | None:
+    return x.type.rank if isinstance(x.type, TensorType) else None
 
 
 def _assumed(ctx: NodeContext, predicate: Node, then: Body, otherwise: Body) -> tuple[Node, ...]:
