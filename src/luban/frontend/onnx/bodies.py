@@ -12,7 +12,7 @@ from luban.core.types import Type
 from luban.frontend.onnx.context import NodeContext
 from luban.frontend.onnx.scope import Failed, Scope, declared_types
 from luban.frontend.onnx.settling import with_settlers
-from luban.frontend.onnx.size_checks import with_size_checks
+from luban.frontend.onnx.size_checks import with_branch_checks, with_size_checks
 from luban.graph import build
 from luban.ir.node import Graph, Node
 
@@ -76,19 +76,20 @@ def read_body(
         for value, type_ in zip(proto.input, types, strict=True)
     ]
     scope.values.update(zip((v.name for v in proto.input), parameters, strict=True))
-    outer = importer.made, importer.size_checks
+    outer = importer.made, importer.size_checks, importer.branch_checks
     if closed:
-        importer.made, importer.size_checks = [], []
+        importer.made, importer.size_checks, importer.branch_checks = [], [], []
     try:
         importer.walk(proto.node, scope)
         results = tuple(_result(context, scope, value.name) for value in proto.output)
         if closed:
             importer.loose.refuse((*results, *scope.captured))
             known = (*parameters, *scope.captured.values())
+            results = with_branch_checks(results, importer.branch_checks)
             results = with_settlers(results, known, importer.made)
             results = with_size_checks(results, known, importer.size_checks)
     finally:
-        importer.made, importer.size_checks = outer
+        importer.made, importer.size_checks, importer.branch_checks = outer
     inner = frozenset(importer.names.created[first_inner:])
     return Body(place, tuple(parameters), results, scope, inner)
 

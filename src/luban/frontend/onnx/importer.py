@@ -36,7 +36,12 @@ from luban.frontend.onnx.order import in_order
 from luban.frontend.onnx.run_time import run_time_step
 from luban.frontend.onnx.scope import Failed, Scope, Value, declared_types
 from luban.frontend.onnx.settling import with_settlers
-from luban.frontend.onnx.size_checks import SizeCheck, with_size_checks
+from luban.frontend.onnx.size_checks import (
+    BranchCheck,
+    SizeCheck,
+    with_branch_checks,
+    with_size_checks,
+)
 from luban.frontend.onnx.standard import check_inputs, refusal
 from luban.frontend.onnx.survey import survey
 from luban.frontend.onnx.value_types import SymbolNames, type_of, with_sizes
@@ -137,6 +142,7 @@ class Importer:
         self.failures: list[str] = []
         self.assumptions: list[str] = []
         self.size_checks: list[SizeCheck] = []  # of the graph that is being read
+        self.branch_checks: list[BranchCheck] = []  # the same
         self.made: list[Node] = []  # what the graph that is being read has so far, used or not
         opset = {entry.domain: entry.version for entry in source.model.opset_import}
         self.opset = _normalised(opset) if opset else {"": 1}
@@ -164,7 +170,8 @@ class Importer:
             if isinstance(value, Node) and value not in self.loose.origin
         }
         self.loose.refuse(found)
-        results = with_settlers(found, parameters, self.made)
+        results = with_branch_checks(found, self.branch_checks)
+        results = with_settlers(results, parameters, self.made)
         results = with_size_checks(results, parameters, self.size_checks)
         named = Graph(graph.name or "main", tuple(parameters), results, tuple(wanted))
         metadata = {entry.key: entry.value for entry in self.source.model.metadata_props}

@@ -1,4 +1,4 @@
-"""Conditions over sizes that a compiled branch relies on.
+"""Conditions that a compiled branch relies on, most of them over sizes.
 
 A check in the middle would cut a run in two. Where two sizes must be equal, a reshape from the one
 to the other says so: compiled programs test that once for each new size. What else depends on
@@ -19,11 +19,48 @@ from luban.graph.ops.data import HostCall
 from luban.graph.ops.elementwise import COMPARE, UNARY, Cast
 from luban.graph.ops.structure import Reshape
 from luban.graph.sizes import symbolic_value
-from luban.ir.node import Graph, Node, map_graph, node, rebuilt
+from luban.ir.node import Graph, Node, map_graph, node, rebuilt, topological
 
-__all__ = ["SizeCheck", "same_sizes", "size_check", "with_size_checks"]
+__all__ = [
+    "BranchCheck",
+    "SizeCheck",
+    "same_sizes",
+    "size_check",
+    "with_branch_checks",
+    "with_size_checks",
+]
 
 _ = host_branches  # registers the host functions
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCheck:
+    """A condition over data that must hold, or must not, and what relies on it."""
+
+    condition: Node
+    holds: bool
+    what: str
+
+    def before(self, x: Node) -> Node:
+        """The value, handed on once the condition has been tested."""
+        taken = (("then", self.holds), ("what", self.what))
+        return node(HostCall("taken_branch", taken, (x.type,)), self.condition, x)
+
+
+def with_branch_checks(results: Sequence[Node], checks: Sequence[BranchCheck]) -> tuple[Node, ...]:
+    """The results, which run every check: also those of branches of which only a size is used."""
+    if not checks or not results:
+        return tuple(results)
+    run = {
+        dict(n.op.options).get("what")
+        for n in topological(results)
+        if isinstance(n.op, HostCall) and n.op.function == "taken_branch"
+    }
+    first = results[0]
+    for check in checks:
+        if check.what not in run:
+            first = check.before(first)
+    return (first, *results[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +135,7 @@ def with_size_checks(
     checked = _checked_early(target, early, places) if early else target
     for check in checks:
         if check not in early:
-            taken = (("then", check.holds), ("what", check.what))
-            call = HostCall("taken_branch", taken, (checked.type,))
-            checked = node(call, check.condition, checked)
+            checked = BranchCheck(check.condition, check.holds, check.what).before(checked)
     if not given:
         return (checked, *results[1:])
     graph = Graph("checked", tuple(parameters), tuple(results))

@@ -133,6 +133,7 @@ def test_a_number_beside_a_vector_of_one_is_either_beside_a_longer_vector(use: s
     [
         "y = Identity(s)",
         "h = Neg(s) y = ReduceSum(h)",
+        "h = Neg(s) y = Shape(h)",
         "axes = Constant<value_ints = [0]>() y = Unsqueeze(s, axes)",
         f"some = Greater(count, one) y = If(some) <{BESIDE}>",
     ],

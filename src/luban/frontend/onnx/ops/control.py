@@ -16,15 +16,13 @@ from luban.frontend.onnx.bodies import Body, read_body
 from luban.frontend.onnx.joining import joined, open_outside
 from luban.frontend.onnx.loose import are_one_number
 from luban.frontend.onnx.registry import NodeContext, op
-from luban.frontend.onnx.size_checks import same_sizes, size_check
+from luban.frontend.onnx.size_checks import BranchCheck, same_sizes, size_check
 from luban.graph import build
-from luban.graph.host import branches as host_branches
 from luban.graph.ops.control import If, Loop, Scan
 from luban.ir.node import Graph, Node, located, map_graph, node, rebuilt, results_of
 
 __all__: list[str] = []
 
-_ = host_branches  # registers the host function
 _MAX_ROUNDS = 8
 
 
@@ -108,16 +106,16 @@ def _assumed(ctx: NodeContext, predicate: Node, then: Body, otherwise: Body) -> 
     early = size_check(condition, takes_then, what)
     with located(Loc(ctx.loc.source, f"{ctx.loc.path}: {why}")):
         same = same_sizes(given.captured, early)
-    if same is None and early is not None:
+    late = BranchCheck(condition, takes_then, what)
+    if early is None:
+        ctx.importer.branch_checks.append(late)
+    elif same is None:
         ctx.importer.size_checks.append(early)
 
     def checked(x: Node) -> Node:
         if early is not None:
             return x if same is None else same.get(x, x)
-        (passed,) = ctx.host_call(
-            "taken_branch", [condition, x], [x.type], then=takes_then, what=what
-        )
-        return passed
+        return late.before(x)
 
     # The check comes before the branch: its own operations may fail on other sizes.
     operands = {given.scope.captured[outer]: checked(outer) for outer in given.captured}
