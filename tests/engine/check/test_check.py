@@ -283,3 +283,24 @@ def test_the_report_is_plain_data_and_text() -> None:
     assert found.to_json()["ok"] is True
     assert str(found) == "exp: 1 layers checked against float64, all inside the bound"
     assert checking.CheckReport is CheckReport
+
+
+def test_an_output_whose_size_hangs_on_rounding_is_said_not_to_be_compared() -> None:
+    """1 + 1e-9 - 1 is 0 in float32 and 1e-9 in float64: so is the number of values that are not 0.
+
+    The same note is printed once.
+    """
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n] x, float[n] y) => (int64[1, k] z) '
+        "{ a = Add(x, y) b = Sub(a, x) z = NonZero(b) }"
+    )
+    inputs = {"x": np.ones(3, np.float32), "y": np.array([1e-9, 0, 1], np.float32)}
+    found = check(onnx.parser.parse_model(text), inputs)
+    assert found.ok, found
+    (note,) = found.notes
+    assert note == (
+        "output 'z' is not compared as a whole: rounding decides its size, which is [1, 1] here, "
+        "[1, 1] by the plain evaluation and [1, 2] in float64"
+    )
+    found.notes.append(note)
+    assert str(found).count(note) == 1

@@ -243,7 +243,14 @@ def _check_end(compiled: Compiled, values: Sequence[Any], result: CheckReport) -
     bind_all([(label, q.type, x) for label, q, x in rows], sizes)
     for name, r, e, p in zip(names, got, exact, plain, strict=True):
         sums = sums_of_graph(compiled.source, sizes, e)
-        result.outputs.append(Layer(name, "output", judge(r, e, p, rounded=True, sums=sums)))
+        verdict = judge(r, e, p, rounded=True, sums=sums)
+        result.outputs.append(Layer(name, "output", verdict))
+        if verdict.bound == np.inf:
+            result.notes.append(
+                f"output {name!r} is not compared as a whole: rounding decides its size, which is "
+                f"{list(np.shape(r))} here, {list(np.shape(p))} by the plain evaluation and "
+                f"{list(np.shape(e))} in float64"
+            )
     bad = next((layer for layer in result.outputs if not layer.verdict.ok), None)
     if bad is None:
         return None

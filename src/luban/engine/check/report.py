@@ -97,7 +97,9 @@ class CheckReport:
         else:
             yield f"{self.model}: WRONG after {checked} layers checked against float64"
             yield str(self.finding)
-        yield from self.notes
+        yield from dict.fromkeys(
+            self.notes
+        )  # loops of one node, such as both directions of an LSTM
         if self.repro is not None:
             yield f"repro: {self.repro}"
 
