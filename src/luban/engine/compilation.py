@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import onnx
+from typing import Any
 
 from luban.core.errors import LubanWarning
 from luban.core.numerics import Numerics
 from luban.core.progress import report
 from luban.engine.compile import Compiled, compile_graph
+from luban.engine.exported import exported_graph, is_exported
 from luban.engine.once import StartDraft
 from luban.frontend.onnx import Imported, import_model
 from luban.ir.node import Graph
@@ -37,7 +36,7 @@ class Compilation:
 
 
 def compile_source(
-    source: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
+    source: Any,
     num_threads: int | None,
     without: Collection[str],
     shapes: Mapping[str, Sequence[int | str]],
@@ -47,8 +46,12 @@ def compile_source(
 ) -> Compilation:
     """Import and compile. Raises ModelError, UnsupportedError or OptionError."""
     told: list[str] = []
+    imported = None
     if isinstance(source, Graph):
-        imported, graph = None, source
+        graph = source
+    elif is_exported(source):
+        report("reading the program")
+        graph = exported_graph(source, shapes)
     else:
         report("reading the model")
         with warnings.catch_warnings(record=True) as caught:

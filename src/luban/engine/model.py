@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     import onnx
+    from torch.export import ExportedProgram
 
     from luban.engine.compilation import Compilation
     from luban.engine.compile import Compiled
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from luban.frontend.onnx import Imported
     from luban.ir.node import Graph
 
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ExportedProgram | Graph
 
 __all__ = ["Model", "TensorInfo", "compile", "load"]
 
@@ -318,7 +319,8 @@ def compile(  # noqa: A001  # luban.compile is the name people look for
     numerics: str = "strict",
     cache: bool = True,
 ) -> Model:
-    """Compile a model: a path, the bytes of an ONNX file, a ModelProto, or a graph.
+    """Compile a model: a path to an ONNX or `.pt2` file, the bytes of an ONNX file, a ModelProto, a
+    program of torch.export, or a graph.
 
     threads  threads of one call; default LUBAN_NUM_THREADS or the CPUs this process may use
     without  names of passes to leave out, as `luban explain` lists them

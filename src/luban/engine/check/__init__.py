@@ -30,6 +30,7 @@ from luban.engine.check.repro import unpack, write_repro
 from luban.engine.check.runtimes import check_runtime
 from luban.engine.check.sums import sums_of_graph
 from luban.engine.compile import Compiled, compile_graph
+from luban.engine.exported import exported_graph, is_exported
 from luban.engine.kernels import registers_of
 from luban.engine.pipeline import registers_without
 from luban.engine.samples import choose_sizes, sample_inputs
@@ -60,7 +61,7 @@ def check(
 ) -> CheckReport:
     """Hold a model against its float64 meaning, layer by layer; name the first thing that is wrong.
 
-    model    a path, the bytes of an ONNX file, a ModelProto, or a graph
+    model    as `luban.compile` takes it
     inputs   by name or in order; default: made up from the types, with `seed` and `sizes`
     runtime  "luban", or another that is installed: "onnxruntime", "openvino"
     numerics "strict", or "fast": then the casts that fast numerics add are part of the meaning
@@ -70,8 +71,14 @@ def check(
     The bound is that of docs/concepts/numerics.md. Raises InputError, ModelError, UnsupportedError,
     OptionError for what cannot be checked.
     """
-    imported = None if isinstance(model, Graph) else import_model(model)
-    graph = model if isinstance(model, Graph) else imported.graph  # type: ignore[union-attr]
+    imported = None
+    if isinstance(model, Graph):
+        graph = model
+    elif is_exported(model):
+        graph = exported_graph(model)
+    else:
+        imported = import_model(model)
+        graph = imported.graph
     given = _inputs(graph, inputs, sizes, seed)
     if runtime != "luban":
         return _other(model, imported, graph, given, runtime)

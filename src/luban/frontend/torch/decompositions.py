@@ -18,7 +18,6 @@ _MORE = (
     _ATEN._log_softmax,
     _ATEN._log_softmax_backward_data,
     _ATEN._native_batch_norm_legit_functional,
-    _ATEN._native_batch_norm_legit_no_training,
     _ATEN._softmax,
     _ATEN._softmax_backward_data,
     _ATEN.addmm,

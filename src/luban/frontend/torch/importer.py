@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from luban.core.loc import Loc
 from luban.core.types import TensorType, tensor
 from luban.frontend.torch import ops, registry
 from luban.frontend.torch.call import Call
-from luban.frontend.torch.symbols import is_size, size_of, tensor_type
+from luban.frontend.torch.symbols import dtype_of, is_size, size_of, tensor_type
 from luban.graph import build
 from luban.ir.node import Graph, Node, located
 
@@ -70,21 +70,37 @@ class _Failed:
     """Stands for a value that could not be translated; what uses it is left out, too."""
 
 
-def import_graph(module: torch.fx.GraphModule, name: str = "torch") -> Imported:
+def import_graph(
+    module: torch.fx.GraphModule,
+    name: str = "torch",
+    *,
+    held: Mapping[int, torch.Tensor] | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Imported:
     """The graph of an ATen graph module whose nodes know their types (`meta["val"]`).
 
-    Tensors that the module holds become constants. Raises UnsupportedError that lists each operator
+    held    inputs that are constants, by number; tensors that the module holds are constants, too
+    names   of other inputs, by number; default: x0, x1, ...
+
+    Raises UnsupportedError that lists each operator
     or form without a translation, with its place in the user's source.
     """
-    walk = _Walk(module, name)
+    walk = _Walk(module, name, held or {}, names or {})
     for given in module.graph.nodes:
         walk.visit(given)
     return walk.finish()
 
 
 class _Walk:
-    def __init__(self, module: torch.fx.GraphModule, name: str) -> None:
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        name: str,
+        held: Mapping[int, torch.Tensor],
+        names: Mapping[int, str],
+    ) -> None:
         self.module, self.name = module, name
+        self.held, self.names = held, names
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[tuple[Node, int]] = []
         self.num_inputs = 0
@@ -139,10 +155,12 @@ class _Walk:
     def _input(self, given: torch.fx.Node) -> Any:
         number = self.num_inputs
         self.num_inputs += 1
+        if number in self.held:
+            return _constant(self.held[number])
         fake: Any = given.meta.get("val")
         if isinstance(fake, torch.Tensor):
             try:
-                made = build.parameter(f"x{number}", tensor_type(fake))
+                made = build.parameter(self.names.get(number, f"x{number}"), tensor_type(fake))
             except LubanError as error:
                 self.missing[f"input {given.name}: {error.message}"] = None
                 return _Failed()
@@ -156,14 +174,7 @@ class _Walk:
         value: Any = self.module
         for part in str(given.target).split("."):
             value = getattr(value, part)
-        if not isinstance(value, torch.Tensor):
-            return value
-        element = tensor_type(value).dtype
-        with unset_fake_temporarily():  # PyTorch compiles with stand-ins for tensors
-            plain = value.detach().contiguous()
-            if element.name == "bf16":
-                return build.constant(plain.view(torch.int16).numpy().view(element.numpy))
-            return build.constant(np.array(plain.numpy()))
+        return _constant(value) if isinstance(value, torch.Tensor) else value
 
     def _called(self, given: torch.fx.Node) -> Any:
         if is_size(given.meta.get("val")):  # arithmetic of sizes: PyTorch has done it
@@ -213,6 +224,15 @@ class _Walk:
         message = error.message.removeprefix(f"{name}: ")
         self.missing[f"{name or given.name}: {message} ({_place(given)})"] = None
         return _Failed()
+
+
+def _constant(tensor: torch.Tensor) -> Node:
+    element = dtype_of(tensor.dtype)
+    with unset_fake_temporarily():  # PyTorch compiles with stand-ins for tensors
+        plain = tensor.detach().contiguous()
+        if element.name == "bf16":
+            return build.constant(plain.view(torch.int16).numpy().view(element.numpy))
+        return build.constant(np.array(plain.numpy()))
 
 
 def _name_of(target: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import reduce
 from typing import Any
 
@@ -15,7 +17,7 @@ from luban.core.dtypes import DType, dtype
 from luban.core.errors import DTypeError, UnsupportedError
 from luban.core.types import TensorType
 
-__all__ = ["dtype_of", "is_size", "size_of", "tensor_type"]
+__all__ = ["dtype_of", "is_size", "ranged", "size_of", "tensor_type"]
 
 _DTYPES = {
     torch.bool: "bool",
@@ -59,7 +61,7 @@ def size_of(value: int | torch.SymInt) -> DimLike:
     >>> size_of(3)
     3
     """
-    return int(value) if isinstance(value, int) else _dim(value.node.expr)
+    return int(value) if isinstance(value, int) else _dim(value.node.expr, value.node.shape_env)
 
 
 def tensor_type(fake: torch.Tensor) -> TensorType:
@@ -71,12 +73,29 @@ def tensor_type(fake: torch.Tensor) -> TensorType:
     return TensorType(dtype_of(fake.dtype), tuple(size_of(size) for size in fake.shape))
 
 
-def _dim(expression: Any) -> DimLike:
+@contextmanager
+def ranged(ranges: Mapping[Any, Any]) -> Iterator[None]:
+    """Within the block, symbols have these ranges instead of those that PyTorch traced with."""
+    token = _ranges.set(ranges)
+    try:
+        yield
+    finally:
+        _ranges.reset(token)
+
+
+_ranges: ContextVar[Mapping[Any, Any] | None] = ContextVar("ranges", default=None)
+
+
+def _dim(expression: Any, environment: Any) -> DimLike:
     if expression.is_Integer:
         return int(expression)
     if expression.is_Symbol:
-        return dims.symbol(str(expression))
-    arguments = [_dim(argument) for argument in expression.args]
+        found = (_ranges.get() or environment.var_to_range).get(expression)
+        if found is None:
+            return dims.symbol(str(expression))
+        bounds = [int(b) for b in (found.lower, found.upper) if b.is_Integer]
+        return dims.symbol(str(expression), *bounds)
+    arguments = [_dim(argument, environment) for argument in expression.args]
     if expression.is_Add:
         return sum(arguments)
     if expression.is_Mul:
