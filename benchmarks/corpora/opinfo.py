@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     """Run the samples and print what failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--samples", type=int, default=6, help="at most, of each dtype")
-    parser.add_argument("--ops", default="", help="names, separated by commas")
+    parser.add_argument("--ops", default="", help="names, separated by commas; all for every one")
     parser.add_argument("--dtypes", default="float32,bfloat16,int64,bool")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
@@ -144,7 +144,8 @@ def main(arguments: list[str]) -> int:
     start = time.monotonic()
     for op in op_db:
         name = op.name
-        wanted = name in only if only else is_core(op.aten_name or name) and name not in _RANDOM
+        core = is_core(op.aten_name or name) or only == {"all"}
+        wanted = core and name not in _RANDOM if not only or only == {"all"} else name in only
         if not wanted:
             continue
         for text in chosen.dtypes.split(","):

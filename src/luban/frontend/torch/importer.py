@@ -20,6 +20,7 @@ from luban.core.loc import Loc
 from luban.core.types import TensorType, tensor
 from luban.frontend.torch import ops, registry
 from luban.frontend.torch.call import Call
+from luban.frontend.torch.names import name_of
 from luban.frontend.torch.symbols import dtype_of, is_size, size_of, tensor_type
 from luban.graph import build
 from luban.ir.node import Graph, Node, located
@@ -188,7 +189,7 @@ class _Walk:
             return _Failed()
         if given.target is operator.getitem:
             return arguments[0][arguments[1]]
-        name = _name_of(given.target)
+        name = name_of(given.target)
         handler = registry.find(name)
         if handler is None:
             return self._fail(given, UnsupportedError("has no translation"), name)
@@ -235,14 +236,6 @@ def _constant(tensor: torch.Tensor) -> Node:
         return build.constant(np.array(plain.numpy()))
 
 
-def _name_of(target: Any) -> str:
-    """`add.Tensor` for ATen's, with the namespace in front for others."""
-    if isinstance(target, torch._ops.OpOverload):
-        name = str(target)
-        return name.removeprefix("aten.")
-    return getattr(target, "__name__", str(target))
-
-
 def _tensors(val: Any) -> Iterator[torch.Tensor]:
     if isinstance(val, torch.Tensor):
         yield val
@@ -264,6 +257,8 @@ def _has_failed(value: Any) -> bool:
 
 def _checked(found: Any, types: Sequence[TensorType]) -> Any:
     """What a handler gave, each in the type that PyTorch states."""
+    if found is None:
+        return None
     if isinstance(found, tuple):
         given = iter(types)
         return tuple(None if x is None else _settled(x, next(given)) for x in found)

@@ -436,3 +436,31 @@ def round_decimals(call: Call, x: Node, *, decimals: int) -> Node:
     if decimals >= 0:
         return build.divide(build.round_even(build.multiply(wide, scale)), scale)
     return build.multiply(build.round_even(build.divide(wide, scale)), scale)
+
+
+@aten("hypot.default")
+def hypot(call: Call, x: Node, y: Node) -> Node:
+    """The length of a vector, without overflow on the way."""
+    a, b = build.absolute(call.spread(x)), build.absolute(call.spread(y))
+    large, small = build.maximum(a, b), build.minimum(a, b)
+    ratio = build.divide(small, large)
+    length = build.multiply(large, build.sqrt(build.add(build.multiply(ratio, ratio), 1.0)))
+    plain = build.bitwise_or(build.equal(small, 0), build.is_inf(large))
+    infinite = build.bitwise_or(build.is_inf(a), build.is_inf(b))
+    return build.select(infinite, math.inf, build.select(plain, large, length))
+
+
+@aten("signbit.default", "prims.signbit.default")
+def signbit(call: Call, x: Node) -> Node:
+    """Whether the sign is negative, that of zero and NaN too."""
+    if not x.tensor.dtype.is_float:
+        return build.less(call.operand(x, "i64"), 0)
+    bits = build.bitcast(x, f"i{x.tensor.dtype.bits}")
+    return build.less(bits, 0)
+
+
+@aten("copysign.Tensor", "copysign.Scalar")
+def copysign(call: Call, x: Operand, y: Operand) -> Node:
+    """|x| with the sign of y."""
+    size = build.absolute(call.spread(x))
+    return build.select(signbit(call, call.spread(y)), build.negative(size), size)

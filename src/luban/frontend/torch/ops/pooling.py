@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
+
+import numpy as np
 
 from luban.core import dims
 from luban.core.dims import DimLike
 from luban.frontend.torch.call import Call
+from luban.frontend.torch.ops.resize import between
 from luban.frontend.torch.ops.shape import pad_with
 from luban.frontend.torch.registry import aten
 from luban.graph import build
@@ -223,6 +227,9 @@ def adaptive_avg_pool(call: Call, x: Node, _sizes: Sizes) -> Node:
     *outer, height, width = x.tensor.shape
     wanted = call.type.shape[-2:]
     blocks = _blocks(call, (height, width), wanted)
+    if blocks is None:
+        rows, columns = _shares(height, wanted[0]), _shares(width, wanted[1])
+        return between(x, rows, columns)
     split = build.reshape(x, (*outer, wanted[0], blocks[0], wanted[1], blocks[1]))
     rank = len(outer)
     return build.mean(split, [rank + 1, rank + 3])
@@ -234,6 +241,9 @@ def adaptive_avg_pool_backward(call: Call, grad: Node, x: Node) -> Node:
     *outer, height, width = x.tensor.shape
     wanted = grad.tensor.shape[-2:]
     blocks = _blocks(call, (height, width), wanted)
+    if blocks is None:
+        rows, columns = _shares(height, wanted[0]), _shares(width, wanted[1])
+        return between(grad, rows.T, columns.T)
     count = build.cast(build.dimension(blocks[0] * blocks[1]), grad.tensor.dtype)
     share = build.divide(grad, count)
     rank = len(outer)
@@ -242,13 +252,29 @@ def adaptive_avg_pool_backward(call: Call, grad: Node, x: Node) -> Node:
     return build.reshape(build.broadcast_to(wide, shape), x.tensor.shape)
 
 
-def _blocks(call: Call, space: Sequence[DimLike], wanted: Sequence[DimLike]) -> list[DimLike]:
+def _shares(size: DimLike, count: DimLike) -> np.ndarray[Any, Any]:
+    """What each element gives to the mean of each block: [count, size]. Blocks may overlap."""
+    assert isinstance(size, int)
+    assert isinstance(count, int)
+    found = np.zeros((count, size))
+    for number in range(count):
+        first, last = number * size // count, -(-(number + 1) * size // count)
+        found[number, first:last] = 1 / (last - first)
+    return found
+
+
+def _blocks(
+    call: Call, space: Sequence[DimLike], wanted: Sequence[DimLike]
+) -> list[DimLike] | None:
+    """The size of the blocks; None if they have several."""
     found: list[DimLike] = []
     for size, count in zip(space, wanted, strict=True):
         if count == 1:
             found.append(size)
         elif isinstance(size, int) and isinstance(count, int) and count and size % count == 0:
             found.append(size // count)
+        elif isinstance(size, int) and isinstance(count, int):
+            return None
         else:
-            raise call.wrong(f"{size} elements in {count} blocks of several sizes")
+            raise call.wrong(f"{size} elements in {count} blocks, which only the run knows")
     return found

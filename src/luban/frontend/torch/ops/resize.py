@@ -13,7 +13,7 @@ from luban.frontend.torch.registry import aten
 from luban.graph import build
 from luban.ir.node import Node
 
-__all__: list[str] = []
+__all__ = ["between"]
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ def bilinear_backward(
         _linear(*_sizes(call, grad, axis), align_corners, scale)
         for axis, scale in ((-2, scales_h), (-1, scales_w))
     )
-    return _product(grad, rows, columns)
+    return between(grad, rows.T, columns.T)
 
 
 @aten("upsample_nearest2d_backward.default")
@@ -50,7 +50,7 @@ def nearest_backward(
         _nearest(*_sizes(call, grad, axis), scale)
         for axis, scale in ((-2, scales_h), (-1, scales_w))
     )
-    return _product(grad, rows, columns)
+    return between(grad, rows.T, columns.T)
 
 
 def _sizes(call: Call, grad: Node, axis: int) -> tuple[int, int]:
@@ -62,14 +62,14 @@ def _sizes(call: Call, grad: Node, axis: int) -> tuple[int, int]:
     return before, after
 
 
-def _product(grad: Node, rows: Array, columns: Array) -> Node:
-    """rows^T grad columns for each plane."""
-    element = grad.tensor.dtype
-    wide = build.cast(grad, build.accumulator_dtype(grad))
-    across = build.matmul(wide, build.constant(columns, wide.tensor.dtype))
+def between(x: Node, rows: Array, columns: Array) -> Node:
+    """rows x columns^T for each plane of the last two axes."""
+    element = x.tensor.dtype
+    wide = build.cast(x, build.accumulator_dtype(x))
+    across = build.matmul(wide, build.constant(columns.T, wide.tensor.dtype))
     rank = across.tensor.rank
     turn = [*range(rank - 2), rank - 1, rank - 2]
-    down = build.matmul(build.transpose(across, turn), build.constant(rows, wide.tensor.dtype))
+    down = build.matmul(build.transpose(across, turn), build.constant(rows.T, wide.tensor.dtype))
     return build.cast(build.transpose(down, turn), element)
 
 

@@ -302,3 +302,21 @@ def unfold_backward(
         found = wide if found is None else build.add(found, wide)
     assert found is not None
     return found
+
+
+@aten("diagonal_scatter.default")
+def diagonal_scatter(
+    call: Call, x: Node, y: Node, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Node:
+    """x with a diagonal replaced by y."""
+    rank = x.tensor.rank
+    a, b = dim1 % rank, dim2 % rank
+    order = [*(axis for axis in range(rank) if axis not in (a, b)), a, b]
+    planes = build.transpose(x, order)
+    shape = planes.tensor.shape
+    row, column = (build.iota(shape[-2:], axis) for axis in (0, 1))
+    along = build.subtract(build.iota(shape[-2:-1], 0), max(-offset, 0))  # `take` clamps
+    values = build.expand_dims(build.take(y, along, rank - 2), [rank - 1])
+    on = build.equal(build.subtract(column, row), offset)
+    found = build.select(build.broadcast_to(on, shape), build.broadcast_to(values, shape), planes)
+    return build.transpose(found, [order.index(axis) for axis in range(rank)])
