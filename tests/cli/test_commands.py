@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
 from onnx import helper
@@ -12,6 +13,7 @@ from onnx import helper
 import luban
 from luban.cli.main import main
 from tests.engine.models import DATA, affine, affine_answer, model_of, saved, value
+from tests.profiler.test_layers import dynamic
 
 MLP = str(DATA / "tiny_mlp.onnx")
 
@@ -275,6 +277,9 @@ def test_bench_tells_what_bounds_each_kernel(
     ("options", "words"),
     [
         (("--roofline", "--vs", "onnxruntime"), "no --vs"),
+        (("--layers", "--vs", "onnxruntime"), "no --vs"),
+        (("--layers", "--without", "fuse"), "--layers times models as they are"),
+        (("--layers",), "has no quantised layers"),
         (("--html", "x.html"), "--html is for the picture of --roofline"),
     ],
 )
@@ -327,6 +332,24 @@ def test_doctor_finds_problems(
     monkeypatch.setenv(variable, setting)
     found = document(capsys, "doctor", code=int(not works))
     assert any(words in problem["what"] and problem["hint"] for problem in found["problems"])
+
+
+def test_bench_holds_quantised_layers_against_float32(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("luban.profiler.layers._TIMING_S", 0.05)
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(dynamic(), path)
+    options = ("--layers", "--threads", "1", "--size", "n=16")
+    assert main(["bench", str(path), *options, "--json"]) in (0, 1)
+    found = json.loads(capsys.readouterr().out)
+    assert found["lines"][0]["name"] == "layer"
+    assert found["lines"][0]["error"] < 0.05
+    code = main(["bench", str(path), *options])
+    shown = capsys.readouterr().out
+    assert "float32 us" in shown
+    assert "a call takes" in shown
+    assert ("refused" in shown) == (code == 1)
 
 
 def test_cache_counts_and_clears(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

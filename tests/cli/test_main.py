@@ -29,7 +29,7 @@ FLAGS = {
     "run": COMPILE | INPUTS | {"output", "values"},
     "inspect": {"model"},
     "explain": COMPILE | {"size", "declined", "measure"},
-    "bench": COMPILE | INPUTS | {"vs", "rounds", "turn", "roofline", "html", "top"},
+    "bench": COMPILE | INPUTS | {"vs", "rounds", "turn", "roofline", "layers", "html", "top"},
     "run-kernels": {"script", "arguments", "device_map", "check", "shadow"},
     "doctor": {"measure"},
     "cache": {"action"},

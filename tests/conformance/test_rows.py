@@ -22,6 +22,10 @@ ROWS = [f"{section}{number}" for section, numbers in _NUMBERS.items() for number
 
 # Tests of a row that stand next to what they test.
 ELSEWHERE = {
+    "Q8": [
+        "profiler/test_layers.py::test_each_layer_has_two_times_and_an_error",
+        "profiler/test_layers.py::test_verdicts",
+    ],
     "R2": ["native/test_threads.py::test_quota_of_cgroup_version_2_and_its_parents"],
     "R4": ["engine/test_session.py::test_a_gpu_with_the_cpu_behind_it_is_said_to_be_unused"],
     "R5": ["engine/test_artifact.py::test_external_data_is_mapped_and_watched"],
@@ -31,8 +35,6 @@ ELSEWHERE = {
 
 # What of a row is not held, and why.
 OPEN = {
-    "Q8": "accuracy by layer is `luban check`; a report of speed by layer against float32 and a "
-    "refusal of a quantisation that loses belong to the quantiser, which is not written",
     "R5": "loading is tested; quantising and saving are not written",
 }
 

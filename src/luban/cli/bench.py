@@ -11,6 +11,7 @@ from luban.cli.output import bytes_text, emit, progress, table
 
 if TYPE_CHECKING:
     from luban.engine.bench import Timing
+    from luban.profiler.layers import LayerReport
     from luban.profiler.roofline import KernelLine, Roofline
 
 SUMMARY = "time a model next to other runtimes, or its kernels next to the machine's limits"
@@ -34,10 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time each kernel, and tell what bounds it and how near it is to that limit",
     )
     parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="hold each layer of a quantised model against float32: time and error; exit code 1 "
+        "if the model is slower than in float32",
+    )
+    parser.add_argument(
         "--html", metavar="FILE", help="with --roofline: a picture of it, as one page"
     )
     parser.add_argument(
-        "--top", type=int, default=24, metavar="N", help="with --roofline: lines of the table"
+        "--top",
+        type=int,
+        default=24,
+        metavar="N",
+        help="with --roofline and --layers: lines of the table",
     )
 
 
@@ -49,6 +60,10 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.vs:
             raise OptionError("--roofline looks into Luban's kernels: no --vs")
         return _roofline(arguments)
+    if arguments.layers:
+        if arguments.vs:
+            raise OptionError("--layers compares with float32 in Luban: no --vs")
+        return _layers(arguments)
     if arguments.html:
         raise OptionError("--html is for the picture of --roofline")
     return _side_by_side(arguments)
@@ -125,6 +140,57 @@ def _roofline(arguments: argparse.Namespace) -> int:
             file.write(roofline_page(found).encode())
     emit(found.to_json(), arguments.json, lambda: _kernels(found, arguments.top))
     return 0
+
+
+def _layers(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from luban.core.errors import OptionError
+    from luban.profiler.layers import measure_layers
+
+    if arguments.without or arguments.shape or arguments.target:
+        raise OptionError("--layers times models as they are: no --without, --shape or --target")
+    model = compiled_model(arguments)
+    feeds = given_inputs(model, arguments)
+    with progress():
+        found = measure_layers(Path(arguments.model), feeds, model.num_threads)
+    emit(found.to_json(), arguments.json, lambda: _layer_lines(found, arguments.top))
+    return int(found.verdict.startswith("refused"))
+
+
+def _layer_lines(found: LayerReport, top: int) -> Iterator[str]:
+    yield (
+        f"{found.model}, {found.threads} thread{'s' * (found.threads > 1)}: quantised layers next "
+        "to the same layers in float32"
+    )
+    lines = sorted(found.lines, key=lambda line: line.float_s - line.quantised_s)
+    header = ["layer", "us", "float32 us", "faster", "error", "", "computes"]
+    yield from table(
+        header,
+        [
+            [
+                line.name,
+                f"{line.quantised_s * 1e6:.1f}",
+                f"{line.float_s * 1e6:.1f}",
+                f"{line.speedup:.2f}",
+                None if line.error is None else f"{line.error:.1e}",
+                "SLOWER" if line.loses else "",
+                _short(line.computes),
+            ]
+            for line in lines[:top]
+        ],
+    )
+    if len(lines) > top:
+        yield f"and {len(lines) - top} more, which gain most (--top)"
+    yield (
+        f"between layers: {found.between_quantised_s * 1e6:.1f} us, in float32 "
+        f"{found.between_float_s * 1e6:.1f} us: what quantises, and what stays float"
+    )
+    yield (
+        f"a call takes {found.call_quantised_s * 1e3:.3f} ms, in float32 "
+        f"{found.call_float_s * 1e3:.3f} ms; outputs differ by {found.error:.1e} of float32's"
+    )
+    yield found.verdict
 
 
 def _kernels(found: Roofline, top: int) -> Iterator[str]:

@@ -59,7 +59,7 @@ def _lines() -> Iterator[str]:
         if (following := _title(sys.modules[other.__module__])) != title:
             title = following
             yield from ("", f"## {title}")
-        attributes = ", ".join(f"{f.name}: {f.type}" for f in fields(other))
+        attributes = ", ".join(f"{f.name}: {f.type}" for f in fields(other) if f.compare)
         yield from ("", f"### {name}", "", f"`{name}({attributes})`", "", "```text")
         yield from (_doc(other), "```")
 

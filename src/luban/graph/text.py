@@ -179,6 +179,8 @@ def _unused(wanted: str, taken: Any) -> str:
 def _attributes(op: Op) -> Iterator[tuple[str, object]]:
     for f in fields(op):
         value = getattr(op, f.name)
+        if not f.compare:
+            continue
         if f.default is MISSING or value != f.default or type(value) is not type(f.default):
             yield f.name, value
 

@@ -53,10 +53,13 @@ class Op:
     def identity(self) -> tuple[object, ...]:
         """Equal identities mean the same operation.
 
+        Fields that are not compared say where an operation came from.
+
         Floats compare by bits: 0.0 is not -0.0, and 1 is not True. Sizes compare with the bounds of
         their symbols.
         """
-        return (type(self), *(_frozen(getattr(self, f.name)) for f in fields(self)))
+        compared = (f.name for f in fields(self) if f.compare)
+        return (type(self), *(_frozen(getattr(self, name)) for name in compared))
 
 
 def _frozen(value: object) -> object:
@@ -276,4 +279,4 @@ def rebuilt(old: Node, operands: tuple[Node, ...]) -> Node:
 
 def attributes(op: Op) -> dict[str, Any]:
     """The attributes by name, in order of definition."""
-    return {f.name: getattr(op, f.name) for f in fields(op)}
+    return {f.name: getattr(op, f.name) for f in fields(op) if f.compare}

@@ -85,7 +85,8 @@ class _Finder:
             reason = self.no_attention(body)
             if reason is None:
                 self.decisions.append(Decision(last, True, "attention as one kernel"))
-                return result, Fusion("attention", body), leaves
+                places = {m.loc for m in inside if m.loc is not None}
+                return result, Fusion("attention", body, tuple(sorted(places, key=str))), leaves
             why = why or reason
         self.decisions.append(Decision(last, False, f"attention in several kernels: {why}"))
         return None

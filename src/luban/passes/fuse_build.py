@@ -181,7 +181,8 @@ class Builder:
         parameters = {o: node(Parameter(f"x{i}", o.type)) for i, o in enumerate(operands)}
         inner = node(n.op, *(parameters[o] for o in n.operands), loc=n.loc)
         body = Graph(n.op.name, tuple(parameters.values()), results_of(inner))
-        return node(Fusion(n.op.name, body), *(self.new[o] for o in operands), loc=n.loc)
+        fusion = Fusion(n.op.name, body, () if n.loc is None else (n.loc,))
+        return node(fusion, *(self.new[o] for o in operands), loc=n.loc)
 
     def _fusion(self, kind: str, number: int, inputs: list[Node], outputs: list[Node]) -> None:
         parameters = {n: node(Parameter(f"x{i}", n.type)) for i, n in enumerate(inputs)}
@@ -200,7 +201,9 @@ class Builder:
             body_of[current] = rebuilt(current, tuple(body_of[o] for o in current.operands))
         name = f"{kind}_{number}" if number >= 0 else f"copy_{len(self.new)}"
         body = Graph(name, tuple(parameters.values()), tuple(body_of[o] for o in outputs))
-        fused = node(Fusion(kind, body), *(self.new[n] for n in inputs), loc=outputs[-1].loc)
+        places = dict.fromkeys(n.loc for n in body_of if n.loc is not None)
+        fusion = Fusion(kind, body, tuple(places))
+        fused = node(fusion, *(self.new[n] for n in inputs), loc=outputs[-1].loc)
         if len(outputs) == 1:
             self.new[outputs[0]] = fused
         else:

@@ -162,8 +162,8 @@ def ops_of(n: Node) -> str:
 
 def places_of(n: Node) -> tuple[str, ...]:
     """The nodes of the model that a step computes, as far as their places are known."""
-    body = n.op.body.nodes() if isinstance(n.op, Fusion) else [n]
-    found = [m.loc for m in body if m.loc is not None] or ([n.loc] if n.loc is not None else [])
+    places = n.op.places if isinstance(n.op, Fusion) else ()
+    found = places or ((n.loc,) if n.loc is not None else ())
     return tuple(dict.fromkeys(loc.path or str(loc) for loc in found))
 
 

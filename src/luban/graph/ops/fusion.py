@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from luban.core.errors import ShapeError
+from luban.core.loc import Loc
 from luban.core.types import TupleType, Type
 from luban.ir.node import Graph, Op
 
@@ -16,12 +17,14 @@ __all__ = ["OPS", "Fusion", "Once"]
 class Fusion(Op):
     """Everything in `body`, computed by one kernel: body parameters are the operands, in order.
 
-    `kind` names the lowering that the fusion pass chose for it: see luban.lower.
+    `kind` names the lowering that the fusion pass chose for it: see luban.lower. `places` are those
+    of the nodes that it came from: equal bodies are one graph, so its nodes cannot tell.
     """
 
     name: ClassVar[str] = "fusion"
     kind: str
     body: Graph
+    places: tuple[Loc, ...] = field(default=(), compare=False)
 
     def infer(self, *operands: Type) -> Type:
         """The body's result types; a tuple unless there is one."""
