@@ -87,6 +87,13 @@ def answers(text: str, inputs: dict[str, Array], *, passes: bool = True) -> dict
     return luban.compile(model_of(text), without=without)(inputs)
 
 
+@pytest.mark.parametrize("left_out", sorted({each.name for each in PASSES}))
+def test_g1_operations_that_do_nothing_are_harmless_without_any_one_pass(left_out: str) -> None:
+    for case in list(identity_cases())[::5]:
+        model = luban.compile(model_of(case.text), without=[left_out])
+        np.testing.assert_array_equal(model(dict(case.inputs))["y"], *case.expected)
+
+
 def test_g2_a_hundred_runs_give_the_same_bits() -> None:
     case = next(case for case in CASES if case.id == "G2")
     model = luban.compile(model_of(case.text))
