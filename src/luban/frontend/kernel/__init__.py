@@ -5,8 +5,8 @@ is known then is computed; everything else becomes operations on blocks.
 """
 
 from luban.frontend.kernel.build import ArgumentType, PointerTo, ScalarOf, build
+from luban.frontend.kernel.constexpr import Constexpr
 from luban.frontend.kernel.errors import KernelError
-from luban.frontend.kernel.interpret import Constexpr
 from luban.frontend.kernel.source import KernelSource, source_of
 from luban.frontend.kernel.table import BUILTINS, Builtin
 from luban.frontend.kernel.types import BY_NAME, ElementType, PointerType

@@ -8,8 +8,9 @@ from typing import Any
 
 from luban.core.dtypes import DType
 from luban.frontend.kernel import maths, memory, programs, random, reductions, shapes
+from luban.frontend.kernel.constexpr import unwrap
 from luban.frontend.kernel.errors import KernelError
-from luban.frontend.kernel.interpret import Interpreter, unwrap
+from luban.frontend.kernel.interpret import Interpreter
 from luban.frontend.kernel.source import KernelSource
 from luban.frontend.kernel.values import Pointer, Tensor
 from luban.tile.builder import FunctionBuilder

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn
 
 from luban.core.errors import LubanError
 from luban.frontend.kernel import control
+from luban.frontend.kernel.constexpr import Constexpr, unwrap
 from luban.frontend.kernel.errors import KernelError
-from luban.frontend.kernel.promote import arithmetic, cast, compare, to_tensor
+from luban.frontend.kernel.operators import Operators
+from luban.frontend.kernel.promote import arithmetic, to_tensor
 from luban.frontend.kernel.source import MISSING, KernelSource, source_of
 from luban.frontend.kernel.table import BUILTINS, Builtin, lookup
 from luban.frontend.kernel.types import ElementType, element_type
@@ -20,20 +21,12 @@ from luban.frontend.kernel.values import BlockPointer, Pointer, RunTime, Tensor,
 from luban.tile.builder import FunctionBuilder
 from luban.tile.expr import Expr
 
-__all__ = ["Constexpr", "Interpreter"]
+__all__ = ["Interpreter"]
 
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
     ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
     ast.Pow: "**",
-}  # fmt: skip
-_STATIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
-    "//": operator.floordiv, "%": operator.mod, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift, "**": operator.pow,
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
-    ">": operator.gt, ">=": operator.ge, "is": operator.is_, "is not": operator.is_not,
-    "in": lambda x, y: x in y, "not in": lambda x, y: x not in y,
 }  # fmt: skip
 _COMPARES: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
@@ -42,45 +35,7 @@ _COMPARES: dict[type[ast.cmpop], str] = {
 _MAX_DEPTH = 64
 
 
-class Constexpr:
-    """A compile-time constant of a kernel: `tl.constexpr` as an annotation, or round a value."""
-
-    def __init__(self, value: Any) -> None:
-        self.value: Any = value.value if isinstance(value, Constexpr) else value
-
-    def __repr__(self) -> str:
-        return f"constexpr[{self.value!r}]"
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self.value == unwrap(other))
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __index__(self) -> int:
-        return int(self.value)
-
-    def __int__(self) -> int:
-        return int(self.value)
-
-    def __float__(self) -> float:
-        return float(self.value)
-
-
-def unwrap(value: Any) -> Any:
-    """A static value without the language's wrapper, ours or an installed Triton's."""
-    if isinstance(value, Constexpr):
-        return value.value
-    kind = type(value)
-    if kind.__name__ == "constexpr" and kind.__module__.startswith("triton."):
-        return unwrap(value.value)
-    return value
-
-
-class Interpreter:
+class Interpreter(Operators):
     """One function being run: its names, and the program that it builds."""
 
     def __init__(
@@ -384,56 +339,12 @@ class Interpreter:
         left, right = self.value(node.left), self.value(node.right)
         return self.binary(_SIGNS.get(type(node.op), "@"), left, right)
 
-    def binary(self, sign: str, left: Any, right: Any) -> Any:
-        """`left sign right`."""
-        if isinstance(left, Pointer) or isinstance(right, Pointer):
-            return self._move(sign, left, right)
-        if isinstance(left, BlockPointer) or isinstance(right, BlockPointer):
-            self.fail("arithmetic on a block pointer", hint="move it with tl.advance")
-        if isinstance(left, Tensor) or isinstance(right, Tensor):
-            for side in (left, right):
-                if not isinstance(side, Tensor) and not is_number(side):
-                    self.fail(f"{self.said(left)} {sign} {self.said(right)}: expected numbers")
-            if sign == "**":
-                return BUILTINS["libdevice.pow"].run(self, left, right)
-            if sign not in _STATIC:
-                self.fail(f"{sign} is not part of the language", hint="use tl.dot")
-            return arithmetic(self.b, sign, left, right)
-        try:
-            return _STATIC[sign](left, right)
-        except (TypeError, ZeroDivisionError, KeyError) as error:
-            self.fail(f"{self.said(left)} {sign} {self.said(right)}: {error}")
-
-    def _move(self, sign: str, left: Any, right: Any) -> Any:
-        """Pointer arithmetic: offsets count elements."""
-        if isinstance(left, Pointer) and isinstance(right, Pointer):
-            self.fail(f"{left} {sign} {right}: expected a pointer and integers")
-        if isinstance(right, Pointer):
-            if sign != "+":
-                self.fail(f"integer {sign} pointer, expected +")
-            left, right = right, left
-        if sign not in ("+", "-") or not isinstance(left, Pointer):
-            self.fail(f"{self.said(left)} {sign} {self.said(right)}: expected + or -")
-        steps = self.integer(right)
-        moved = left.offsets + steps if sign == "+" else left.offsets - steps
-        return left.moved(moved)
-
-    def integer(self, value: Any) -> Expr:
-        """An integer, of the run or static, as i64."""
-        if isinstance(value, Tensor):
-            if not value.type.is_int():
-                self.fail(f"{value}, expected integers")
-            return self.b.cast(value.expr, "i64")
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(f"{self.said(value)}, expected integers")
-        return self.b.constant(value)
-
     def _value_Compare(self, node: ast.Compare) -> Any:
         left = self.value(node.left)
         found: Any = True
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(part)
-            step = self._compare(_COMPARES[type(op)], left, right)
+            step = self.compare(_COMPARES[type(op)], left, right)
             if isinstance(found, Tensor) and isinstance(step, Tensor):
                 found = arithmetic(self.b, "&", found, step)
             elif found is True or isinstance(step, Tensor):
@@ -442,33 +353,6 @@ class Interpreter:
                 found = found and step
             left = right
         return found
-
-    def _compare(self, sign: str, left: Any, right: Any) -> Any:
-        run_time = isinstance(left, Tensor) or isinstance(right, Tensor)
-        pointers = isinstance(left, (Pointer, BlockPointer)) or isinstance(
-            right, (Pointer, BlockPointer)
-        )
-        if sign in ("is", "is not", "in", "not in") or (pointers and None in (left, right)):
-            return _STATIC["is" if sign == "==" else "is not" if sign == "!=" else sign](
-                left, right
-            )
-        if not run_time:
-            types = element_type(left), element_type(right)
-            if None not in types:
-                left, right = types
-            return _STATIC[sign](left, right)
-        if left is None or right is None:
-            return sign == "!="
-        for side in (left, right):
-            if not isinstance(side, Tensor) and not is_number(side):
-                self.fail(f"{self.said(left)} {sign} {self.said(right)}: expected numbers")
-        return compare(self.b, sign, left, right)
-
-    def truth(self, value: Any) -> Tensor:
-        """A value as int1."""
-        if not isinstance(value, Tensor):
-            return to_tensor(self.b, bool(value))
-        return value if value.type.is_bool() else compare(self.b, "!=", value, 0)
 
     def static(self, node: ast.expr) -> Any:
         """An expression that must be known when the kernel is compiled."""
@@ -545,31 +429,6 @@ class Interpreter:
         found = inner.run()
         self.b.loc = loc
         return found
-
-    def cast(self, value: Any, wanted: ElementType) -> Tensor:
-        """A number or tensor in a type."""
-        if is_number(value):
-            return to_tensor(self.b, value, wanted)
-        if not isinstance(value, Tensor):
-            self.fail(f"{self.said(value)}, expected numbers")
-        return cast(self.b, value, wanted)
-
-    def tensor(self, value: Any, what: str = "operand") -> Tensor:
-        """A value that must be numbers."""
-        if isinstance(value, Tensor):
-            return value
-        if is_number(value):
-            return to_tensor(self.b, value)
-        self.fail(f"{what} is {self.said(value)}, expected numbers")
-
-    def said(self, value: Any) -> str:
-        """A value as errors and prints name it."""
-        if isinstance(value, (Tensor, Pointer, BlockPointer, ElementType)):
-            return str(value)
-        if isinstance(value, tuple):
-            return "(" + ", ".join(map(self.said, value)) + ")"
-        name = getattr(value, "__name__", None)
-        return str(name) if name and not isinstance(value, type) else repr(value)
 
 
 class _Method:
